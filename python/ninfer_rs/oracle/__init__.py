@@ -9,19 +9,23 @@ Errors are ``OracleError`` (a ``ValueError``).
 from __future__ import annotations
 
 from . import floats
+from .activations import Q8_1, q8_1
 from .codec import decode_blocks, dequantize
 from .errors import InvalidWordsError, OracleError, ShapeError, UnknownFormatError, UnsupportedError
 from .layouts import LAYOUTS, OracleLayout, encoded_size, gather, gather_divisors, rows, words
+from .products import Reference, fma, matmul, reference_product
 from .registry import FORMATS, OracleFormat, get_format
 from .validate import from_words, violations
 
 __all__ = [
     "FORMATS",
     "LAYOUTS",
+    "Q8_1",
     "InvalidWordsError",
     "OracleError",
     "OracleFormat",
     "OracleLayout",
+    "Reference",
     "ShapeError",
     "UnknownFormatError",
     "UnsupportedError",
@@ -29,10 +33,14 @@ __all__ = [
     "dequantize",
     "encoded_size",
     "floats",
+    "fma",
     "from_words",
     "gather",
     "gather_divisors",
     "get_format",
+    "matmul",
+    "q8_1",
+    "reference_product",
     "rows",
     "violations",
     "words",
