@@ -8,10 +8,12 @@ Errors are ``OracleError`` (a ``ValueError``).
 
 from __future__ import annotations
 
-from . import floats
+from . import floats, imatrix
 from .activations import Q8_1, q8_1
 from .codec import decode_blocks, dequantize
+from .encoders import METHODS, quantize
 from .errors import InvalidWordsError, OracleError, ShapeError, UnknownFormatError, UnsupportedError
+from .imports import import_encoded
 from .layouts import LAYOUTS, OracleLayout, encoded_size, gather, gather_divisors, rows, words
 from .products import Reference, fma, matmul, reference_product
 from .registry import FORMATS, OracleFormat, get_format
@@ -20,6 +22,7 @@ from .validate import from_words, violations
 __all__ = [
     "FORMATS",
     "LAYOUTS",
+    "METHODS",
     "Q8_1",
     "InvalidWordsError",
     "OracleError",
@@ -38,8 +41,11 @@ __all__ = [
     "gather",
     "gather_divisors",
     "get_format",
+    "imatrix",
+    "import_encoded",
     "matmul",
     "q8_1",
+    "quantize",
     "reference_product",
     "rows",
     "violations",

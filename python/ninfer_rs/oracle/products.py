@@ -47,8 +47,8 @@ class _Integer:
     """A weight matrix as A8 sees it: [N, K'] with K' = K rounded up to whole activation blocks.
 
     ``code`` and ``sub`` (one per 16 values) are the integers of a block's isum; ``factor`` float32 is d_w,
-    one for every ``run`` values; ``minimum`` and ``dmin`` are those of msum; ``divisor`` float32 [N] divides the
-    result.
+    one for every ``run`` values; ``minimum`` and ``dmin`` are those of msum;
+    ``divisor`` float32 [N] divides the result.
     """
 
     code: I32

@@ -1,0 +1,347 @@
+"""The built-in encoders cast_direct, grouped_absmax, grouped_search and fp8_row_maxabs (encoders page; format
+specification, section 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import floats
+from .errors import InvalidWordsError, ShapeError, UnsupportedError
+from .registry import OracleFormat, get_format
+from .validate import from_words
+
+U8 = npt.NDArray[np.uint8]
+U16 = npt.NDArray[np.uint16]
+F32 = npt.NDArray[np.float32]
+F64 = npt.NDArray[np.float64]
+
+METHODS: dict[str, tuple[str, ...]] = {
+    "cast_direct": ("bf16", "fp32", "int32"),
+    "grouped_absmax": ("q4_g64_fp16", "q5_g64_fp16", "q6_g64_fp16", "q8_g32_fp16"),
+    "grouped_search": ("q4_g64_fp16", "q5_g64_fp16", "q6_g64_fp16", "q8_g32_fp16"),
+    "fp8_row_maxabs": ("fp8_e4m3fn_row_bf16", "fp8_e4m3fn_row_fp16"),
+}
+"""Method name -> the formats it may produce."""
+
+
+# -- sources ---------------------------------------------------------------------------------------------
+
+
+def _is_bf16(x: npt.NDArray[Any]) -> bool:
+    return x.dtype.name == "bfloat16" or x.dtype == np.uint16
+
+
+def _source_f32(name: str, x: npt.NDArray[Any]) -> F32:
+    """Source values as float32: bfloat16, binary16 and float32 exactly, float64 to nearest even."""
+    if _is_bf16(x):
+        return floats.bf16_to_f32(x.view(np.uint16))
+    if x.dtype == np.float16:
+        return floats.f16_to_f32(x.view(np.uint16))
+    if x.dtype == np.float32:
+        return x.astype(np.float32)
+    if x.dtype == np.float64:
+        return floats.f64_to_f32(x)
+    raise UnsupportedError(f"{name}: cannot encode {x.dtype} values")
+
+
+def _matrix_f32(name: str, x: npt.NDArray[Any]) -> F32:
+    if x.ndim != 2 or 0 in x.shape:
+        raise ShapeError(f"{name}: the source must be a matrix [N, K] with N, K > 0, not {list(x.shape)}")
+    values = _source_f32(name, x)
+    bad = np.argwhere(~np.isfinite(values))
+    if bad.size:
+        r, c = (int(i) for i in bad[0])
+        raise InvalidWordsError(f"{name}: source value {x[r, c]} at row {r}, column {c} is not finite")
+    return values
+
+
+# -- cast_direct -----------------------------------------------------------------------------------------
+
+
+def cast_direct(name: str, x: npt.NDArray[Any]) -> U8:
+    """Source array of any rank -> payload of bf16, fp32 or int32.
+
+    bf16: from float32 or binary16, nearest even; NaN keeps its sign and becomes quiet; overflow gives
+    infinity. fp32: from bfloat16 or binary16, exact. int32: from integers, or floats that are integral,
+    inside [-2^31, 2^31 - 1]. Same-type words stay as they are. uint16 arrays are bfloat16 words, except for
+    int32, to which they are integers. Raises InvalidWordsError naming the first bad index, UnsupportedError
+    for any other pair of types.
+    """
+    if name == "int32":
+        return from_words(name, x.shape, words=_to_int32(x))
+    if name == "bf16":
+        if _is_bf16(x):
+            return from_words(name, x.shape, words=x.view(np.uint16))
+        if x.dtype in (np.dtype(np.float32), np.dtype(np.float16)):
+            return from_words(name, x.shape, words=floats.f32_to_bf16(_source_f32(name, x)))
+    elif _is_bf16(x) or x.dtype in (np.dtype(np.float32), np.dtype(np.float16)):
+        return from_words(name, x.shape, words=floats.f32_bits(_source_f32(name, x)))
+    raise UnsupportedError(f"cast_direct: no conversion from {x.dtype} to {name} is defined")
+
+
+def _to_int32(x: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    low, high = -(1 << 31), (1 << 31) - 1
+    bad: npt.NDArray[np.bool_]
+    if x.dtype.kind == "u":
+        bad = x.astype(np.uint64) > np.uint64(high)
+    elif x.dtype.kind == "i":
+        bad = (x.astype(np.int64) > high) | (x.astype(np.int64) < low)
+    elif x.dtype.name == "bfloat16" or x.dtype in (np.float16, np.float32, np.float64):
+        wide = x.astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            bad = ~((wide >= low) & (wide <= high) & (np.trunc(wide) == wide))
+    else:
+        raise UnsupportedError(f"cast_direct: no conversion from {x.dtype} to int32 is defined")
+    places = np.argwhere(bad)
+    if len(places):
+        at = tuple(int(i) for i in places[0])
+        raise InvalidWordsError(f"int32: value {x[at]} at index {list(at)} is not an integer of 32 bits")
+    return x.astype(np.int32)
+
+
+# -- grouped ---------------------------------------------------------------------------------------------
+
+
+def _to_half(candidate: F64) -> U16:
+    """binary64 -> binary32 -> binary16, two roundings as the specification orders."""
+    return floats.f32_to_f16(floats.f64_to_f32(candidate))
+
+
+def _codes(fmt: OracleFormat, w: F32, scale16: U16) -> F32:
+    """clamp(rint(f32(w * f32(1 / s)))) for groups w [B, G] and scale words [B]; 0 where the scale is 0."""
+    assert fmt.code_min is not None and fmt.code_max is not None
+    with np.errstate(all="ignore"):
+        inverse = np.float32(1) / floats.f16_to_f32(scale16)
+        inverse = np.where(floats.f16_to_f32(scale16) == 0, np.float32(0), inverse)
+        code: F32 = np.clip(np.rint(w * inverse[:, None]), fmt.code_min, fmt.code_max)
+    return code.astype(np.float32)
+
+
+def _absmax_scales(name: str, fmt: OracleFormat, w: F32, groups: int) -> U16:
+    """Scale words of groups w [B, G], B = rows * groups."""
+    assert fmt.code_max is not None
+    amax = np.abs(w).max(axis=1)
+    raw = amax / np.float32(fmt.code_max)
+    scale = floats.f32_to_f16(raw)
+    bad = np.flatnonzero(scale == np.uint16(0x7C00))
+    if bad.size:
+        r, g = divmod(int(bad[0]), groups)
+        raise InvalidWordsError(f"{name}: the scale {raw[bad[0]]} of row {r}, group {g} overflows binary16")
+    scale = np.where(scale == 0, np.uint16(1), scale)
+    return np.where(amax == 0, np.uint16(0), scale).astype(np.uint16)
+
+
+def _sum8(terms: F64) -> F64:
+    """Sums [B, G]: eight partial sums, lane l over columns l mod 8 in increasing order, combined as
+    ((0 + 4) + (2 + 6)) + ((1 + 5) + (3 + 7))."""
+    lanes = np.zeros((terms.shape[0], 8))
+    for at in range(0, terms.shape[1], 8):
+        lanes += terms[:, at : at + 8]
+    a, b, c, d = (lanes[:, i] + lanes[:, i + 4] for i in range(4))
+    total: F64 = (a + c) + (b + d)
+    return total
+
+
+class _Search:
+    """grouped_search over groups w [B, G] in binary64; padding columns have w = imp = 0 and add nothing."""
+
+    def __init__(self, fmt: OracleFormat, w: F32, imp: F64, start: U16, negative: bool) -> None:
+        self.fmt, self.w, self.imp, self.negative = fmt, w, imp, negative
+        self.w64 = w.astype(np.float64)
+        self.live = np.abs(w).max(axis=1) > 0
+        self.scale = start.copy()
+        self.code = _codes(fmt, w, start)
+        self.error = self._error(start, self.code)
+
+    def _error(self, scale: U16, code: F32) -> F64:
+        s = floats.f16_to_f32(scale).astype(np.float64)[:, None]
+        with np.errstate(all="ignore"):
+            t = self.w64 - s * code.astype(np.float64)
+            return _sum8(self.imp * t * t)
+
+    def round(self, candidate: F64) -> U16:
+        """Scale words of binary64 candidates; 0 marks a dropped one. A non-zero candidate that rounds to zero
+        takes the smallest subnormal of its sign."""
+        word = _to_half(candidate)
+        magnitude = word & np.uint16(0x7FFF)
+        sign = np.where(np.signbit(candidate), np.uint16(0x8000), np.uint16(0))
+        word = np.where(magnitude == 0, sign | np.uint16(1), word).astype(np.uint16)
+        drop = (candidate == 0) | ~np.isfinite(candidate) | (magnitude >= np.uint16(0x7C00))
+        return np.where(drop, np.uint16(0), word).astype(np.uint16)
+
+    def step(self, word: U16, steps: int) -> U16:
+        """The binary16 neighbour ``steps`` magnitudes away, same sign; 0 where that is zero or not finite."""
+        magnitude = (word & np.uint16(0x7FFF)).astype(np.int32)
+        moved = magnitude + steps
+        keep = (magnitude > 0) & (moved >= 1) & (moved <= 0x7BFF)
+        sign = word & np.uint16(0x8000)
+        return np.where(keep, moved.astype(np.uint16) | sign, np.uint16(0)).astype(np.uint16)
+
+    def compete(self, word: U16) -> None:
+        """A candidate replaces the best where its error is strictly smaller."""
+        allowed = self.live & (word != 0)
+        if not self.negative:
+            allowed &= (word & np.uint16(0x8000)) == 0
+        code = _codes(self.fmt, self.w, word)
+        error = self._error(word, code)
+        better = allowed & (error < self.error)
+        self.scale = np.where(better, word, self.scale).astype(np.uint16)
+        self.code = np.where(better[:, None], code, self.code)
+        self.error = np.where(better, error, self.error)
+
+    def least_squares(self, code: F32) -> U16:
+        q = code.astype(np.float64)
+        with np.errstate(all="ignore"):
+            below = _sum8(self.imp * q * q)
+            f = np.where(below == 0, 0.0, _sum8(self.imp * self.w64 * q) / below)
+        return self.round(f)
+
+    def run(self) -> None:
+        assert self.fmt.code_min is not None and self.fmt.code_max is not None
+        start, start_code = self.scale.copy(), self.code.copy()
+        largest = np.abs(self.w).argmax(axis=1)
+        extreme = self.w64[np.arange(self.w.shape[0]), largest]
+        ratios = [float(f"{percent / 100:.2f}") for percent in range(70, 120, 2)]
+        for base in (np.abs(extreme) / self.fmt.code_max, extreme / self.fmt.code_min):
+            for r in ratios:
+                self.compete(self.round(base * r))
+        start64 = floats.f16_to_f32(start).astype(np.float64)
+        for factor in (0.25, 0.5, 2.0, 4.0):
+            self.compete(self.round(start64 * factor))
+        for steps in (-2, -1, 1, 2):
+            self.compete(self.step(start, steps))
+        f = self.least_squares(start_code)
+        self.compete(f)
+        f64 = floats.f16_to_f32(f).astype(np.float64)
+        for factor in (0.5, 2.0):
+            self.compete(self.round(f64 * factor))
+        for steps in (-2, -1, 1, 2):
+            self.compete(self.step(f, steps))
+        f = self.least_squares(self.code)
+        self.compete(f)
+        for steps in (-1, 1):
+            self.compete(self.step(f, steps))
+
+
+def _importance(name: str, importance: npt.ArrayLike | None, k: int) -> F64:
+    if importance is None:
+        return np.ones(k)
+    imp = np.asarray(importance)
+    if imp.shape != (k,):
+        raise ShapeError(f"{name}: importance has shape {list(imp.shape)}, must be [{k}]")
+    values = _source_f32(name, imp).astype(np.float64)
+    bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+    if bad.size:
+        raise InvalidWordsError(f"{name}: importance {imp[bad[0]]} at column {bad[0]} is not finite and >= 0")
+    return values
+
+
+def grouped(
+    name: str,
+    x: npt.NDArray[Any],
+    search: bool,
+    importance: npt.ArrayLike | None = None,
+    negative: bool = False,
+) -> U8:
+    """grouped_absmax or grouped_search of a matrix [N, K] -> payload."""
+    fmt = get_format(name)
+    values = _matrix_f32(name, x)
+    n, k = values.shape
+    size = fmt.group_size
+    assert size is not None
+    groups = -(-k // size)
+    padded = np.zeros((n, groups * size), dtype=np.float32)
+    padded[:, :k] = values
+    w = padded.reshape(-1, size)
+    scale = _absmax_scales(name, fmt, w, groups)
+    code = _codes(fmt, w, scale)
+    if search:
+        weight = np.zeros(groups * size)
+        weight[:k] = _importance(name, importance, k)
+        imp = np.broadcast_to(weight.reshape(groups, size), (n, groups, size)).reshape(-1, size)
+        job = _Search(fmt, w, imp, scale, negative)
+        job.run()
+        scale, code = job.scale, job.code
+    codes = code.reshape(n, -1)[:, :k].astype(np.int8)
+    return from_words(name, (n, k), codes=codes, scales=scale.reshape(n, groups))
+
+
+# -- fp8_row_maxabs --------------------------------------------------------------------------------------
+
+
+def fp8_row_maxabs(name: str, x: npt.NDArray[Any]) -> U8:
+    """fp8_row_maxabs of a matrix [N, K] -> payload, with the scale type of the format's name."""
+    bf16_scale = name.endswith("_bf16")
+    source = _matrix_f32(name, x)
+    values = floats.bf16_to_f32(floats.f32_to_bf16(source))
+    bad = np.argwhere(~np.isfinite(values))
+    if bad.size:
+        r, c = (int(i) for i in bad[0])
+        raise InvalidWordsError(f"{name}: {source[r, c]} at row {r}, column {c} rounds to bfloat16 infinity")
+    amax = np.abs(values).max(axis=1)
+    raw = floats.f64_to_f32(amax.astype(np.float64) / 448.0)
+    scale = floats.f32_to_bf16(raw) if bf16_scale else floats.f32_to_f16(raw)
+    scale = np.where((scale == 0) & (amax > 0), np.uint16(1), scale).astype(np.uint16)
+    scale32 = floats.bf16_to_f32(scale) if bf16_scale else floats.f16_to_f32(scale)
+    rows = np.flatnonzero(~np.isfinite(scale32))
+    if rows.size:
+        raise InvalidWordsError(f"{name}: the scale {raw[rows[0]]} of row {rows[0]} overflows")
+    with np.errstate(all="ignore"):
+        inverse = np.where(amax > 0, np.float32(1) / scale32, np.float32(0))
+    rows = np.flatnonzero(np.isinf(inverse))
+    if rows.size:
+        raise InvalidWordsError(
+            f"{name}: the scale {scale32[rows[0]]} of row {rows[0]} has no finite reciprocal"
+        )
+    y = np.clip(values * inverse[:, None], np.float32(-448), np.float32(448))
+    codes = floats.f32_to_e4m3(y)
+    codes[amax == 0] = 0
+    return from_words(name, source.shape, codes=codes, scales=scale)
+
+
+# -- dispatch --------------------------------------------------------------------------------------------
+
+
+def quantize(
+    x: npt.ArrayLike,
+    name: str,
+    method: str | None = None,
+    importance: npt.ArrayLike | None = None,
+    negative_scales: bool = False,
+) -> U8:
+    """Encodes ``x`` in the named format -> payload.
+
+    ``method`` None picks the format's default: cast_direct, grouped_absmax or fp8_row_maxabs. The quantising
+    methods take a matrix [N, K] of float32, float64 (rounded once to binary32), float16 or bfloat16 (that
+    dtype, or uint16 words); see ``cast_direct`` for the direct formats. ``importance`` [K] (rounded to
+    binary32; None means ones) and ``negative_scales`` belong to grouped_search alone.
+
+    Raises UnknownFormatError, UnsupportedError (no such method, or not for this format; q2, t2, nvfp4 and
+    gguf formats have none), ShapeError, and InvalidWordsError naming row and column or group of a non-finite
+    source value or a scale that cannot be stored.
+    """
+    fmt = get_format(name)
+    chosen = method
+    if chosen is None:
+        defaults = [m for m, formats in METHODS.items() if fmt.name in formats]
+        if not defaults:
+            raise UnsupportedError(f"{name}: no encoder produces this format, it is only imported")
+        chosen = defaults[0]
+    if chosen not in METHODS:
+        raise UnsupportedError(f"unknown method {chosen!r}; the methods are {', '.join(METHODS)}")
+    if fmt.name not in METHODS[chosen]:
+        raise UnsupportedError(f"{chosen} cannot produce {name}, only {', '.join(METHODS[chosen])}")
+    if chosen != "grouped_search" and (importance is not None or negative_scales):
+        raise UnsupportedError(f"{chosen} takes neither importance nor negative_scales")
+    source = np.asarray(x)
+    plain: dict[str, Callable[[str, npt.NDArray[Any]], U8]] = {
+        "cast_direct": cast_direct,
+        "fp8_row_maxabs": fp8_row_maxabs,
+    }
+    if chosen in plain:
+        return plain[chosen](name, source)
+    return grouped(name, source, chosen == "grouped_search", importance, negative_scales)
