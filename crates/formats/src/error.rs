@@ -22,6 +22,14 @@ pub enum FormatError {
         /// Up to three registered names that are close.
         near: Vec<&'static str>,
     },
+    /// No encoder has this name.
+    #[error("unknown method {name:?}{}", near_text(near))]
+    UnknownMethod {
+        /// The name looked up (at most 80 characters of it).
+        name: String,
+        /// Up to three names that are close.
+        near: Vec<&'static str>,
+    },
     /// The layout is registered, but not for this format.
     #[error("layout {layout} is not registered for format {format}; its layout is {expected}")]
     LayoutMismatch {
@@ -121,6 +129,38 @@ pub enum FormatError {
         value: String,
         /// Name of the target type.
         target: &'static str,
+    },
+    /// A source value, group or row that an encoder or import must refuse.
+    #[error("{method} to {format}: {place}: {rule}")]
+    Refused {
+        /// Format name.
+        format: &'static str,
+        /// Name of the method.
+        method: &'static str,
+        /// Where in the source.
+        place: Place,
+        /// The rule, with the value that breaks it.
+        rule: String,
+    },
+    /// An importance vector holds a value that is negative or not finite.
+    #[error("importance must be finite and not negative, got {value} at column {column}")]
+    Importance {
+        /// Column (input channel).
+        column: u64,
+        /// The value, printed.
+        value: String,
+    },
+    /// A source value that the target format cannot hold.
+    #[error("{format}: element {index} is {value}: {rule}")]
+    Source {
+        /// Format name.
+        format: &'static str,
+        /// Index of the element, one number per dimension.
+        index: ShapeText,
+        /// The value, printed.
+        value: String,
+        /// The rule it breaks.
+        rule: &'static str,
     },
     /// A word breaks a validity rule of the format.
     #[error("invalid {format} tensor: {violation}")]

@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 pub mod codec;
+pub mod encoder;
 mod error;
 pub mod float;
 pub mod layout;

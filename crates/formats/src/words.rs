@@ -446,6 +446,18 @@ impl TensorView<'_> {
         Ok((out, divisors.len()))
     }
 
+    /// Divisors that the payload of these rows alone has (see [`TensorView::gather_payload`]); 1 unless `nvfp4`.
+    ///
+    /// # Errors
+    /// [`FormatError::Unsupported`] for `nvfp4` rows that are not whole tiles.
+    pub fn slice_divisors(&self) -> Result<usize, FormatError> {
+        if self.format().scheme() != Scheme::Nvfp4 {
+            return Ok(1);
+        }
+        let rows: Vec<usize> = (0..self.rows()).collect();
+        Ok(self.gather_divisors(&rows)?.len())
+    }
+
     /// Divisor words of a gathered `nvfp4` payload; one meaningless word for other formats.
     fn gather_divisors(&self, rows: &[usize]) -> Result<Vec<u32>, FormatError> {
         if self.format().scheme() != Scheme::Nvfp4 {
