@@ -153,11 +153,12 @@ pub(crate) fn pack_codes(s: &GroupedScheme, lanes: &[i8], base: &mut [u8], high:
     }
 }
 
-/// Signed codes of whole groups of one row, the inverse of [`pack_codes`]; `lanes` is `base.len() * 8 / base bits`.
+/// Signed codes of whole groups of one row, the inverse of packing. `base` and `high` are those groups' bytes in the
+/// two planes; `lanes` holds the groups' elements.
 ///
 /// Illegal words come out as what the bits say: `t2_g128_fp16` word `0b10` is -2, `q8_g32_fp16` byte `0x80` is -128.
-#[inline]
-pub(crate) fn unpack_codes(s: &GroupedScheme, base: &[u8], high: &[u8], lanes: &mut [i8]) {
+#[inline(always)]
+pub fn unpack_codes(s: &GroupedScheme, base: &[u8], high: &[u8], lanes: &mut [i8]) {
     match s.bits {
         2 => {
             let offset = s.code == GroupCode::OffsetByOne;
