@@ -30,6 +30,7 @@ pub mod codec;
 pub mod encoder;
 mod error;
 pub mod float;
+pub mod import;
 pub mod layout;
 mod registry;
 mod scheme;

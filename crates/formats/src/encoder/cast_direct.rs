@@ -180,13 +180,3 @@ fn unravel(mut at: u64, shape: &[u64]) -> ShapeText {
     }
     ShapeText(index)
 }
-
-impl EncoderId {
-    /// The method's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::CastDirect => "cast_direct",
-        }
-    }
-}
