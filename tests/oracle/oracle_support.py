@@ -6,10 +6,12 @@ import importlib.util
 import json
 import sys
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
 ORACLE = ROOT / "python" / "ninfer_rs" / "oracle"

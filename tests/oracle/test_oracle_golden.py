@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from oracle_support import GOLDEN, ORACLE, Golden, bits
 
 GGUF = [c["format"] for c in Golden()["gguf_decode"]["cases"]]
@@ -43,7 +42,8 @@ def test_oracle_imports_nothing_of_the_package() -> None:
 
 def test_oracle_loads_without_the_package() -> None:
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import oracle_support; o = oracle_support.load_oracle(); "
+        "import sys; sys.path.insert(0, sys.argv[1]); import oracle_support; "
+        "o = oracle_support.load_oracle(); "
         "print(len(o.FORMATS), sum(m.split('.')[0] == 'ninfer_rs' for m in sys.modules))"
     )
     here = str(ORACLE.parents[2] / "tests" / "oracle")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from . import direct, floats, fp8_row, gguf_iq, gguf_k, gguf_legacy, gguf_parts, grouped, nvfp4
 from .errors import InvalidWordsError, UnsupportedError
-from .gguf_parts import Parts
 from .layouts import check_shape, words
 from .registry import get_format
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from .gguf_parts import Parts
 
 U8 = npt.NDArray[np.uint8]
 

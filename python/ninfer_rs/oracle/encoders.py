@@ -3,8 +3,7 @@ specification, section 7)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +12,9 @@ from . import floats
 from .errors import InvalidWordsError, ShapeError, UnsupportedError
 from .registry import OracleFormat, get_format
 from .validate import from_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 U8 = npt.NDArray[np.uint8]
 U16 = npt.NDArray[np.uint16]
@@ -179,7 +181,8 @@ class _Search:
         moved = magnitude + steps
         keep = (magnitude > 0) & (moved >= 1) & (moved <= 0x7BFF)
         sign = word & np.uint16(0x8000)
-        return np.where(keep, moved.astype(np.uint16) | sign, np.uint16(0)).astype(np.uint16)
+        stepped: U16 = moved.astype(np.uint16) | sign
+        return np.where(keep, stepped, np.uint16(0)).astype(np.uint16)
 
     def compete(self, word: U16) -> None:
         """A candidate replaces the best where its error is strictly smaller."""

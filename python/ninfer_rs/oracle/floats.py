@@ -54,7 +54,8 @@ _E2M1 = _Encoding(2, 1, 0x7, None, None)
 
 
 def _u(value: int) -> np.uint64:
-    return np.uint64(value)
+    word: np.uint64 = np.uint64(value)
+    return word
 
 
 def _widen(words: U64, src: _Encoding, dst: _Encoding) -> U64:

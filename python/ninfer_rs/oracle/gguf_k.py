@@ -14,7 +14,8 @@ _SHIFTS = np.array([0, 2, 4, 6], dtype=np.uint8)
 def _two(raw: U8) -> I32:
     """64 bytes -> 256 two-bit values: per half of 32 bytes, shifts 0, 2, 4, 6 in turn over the 32 bytes."""
     halves = raw.reshape(-1, 2, 1, 32)
-    return ((halves >> _SHIFTS[:, None]) & np.uint8(3)).reshape(-1, 256).astype(np.int32)
+    fields: U8 = (halves >> _SHIFTS[:, None]) & np.uint8(3)
+    return fields.reshape(-1, 256).astype(np.int32)
 
 
 def q2_k(blocks: U8) -> Parts:

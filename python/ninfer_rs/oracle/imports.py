@@ -66,7 +66,7 @@ def _grouped(name: str, n: int, codes: npt.NDArray[np.integer], scales: U16) -> 
 
 def _fields(raw: U8) -> npt.NDArray[np.int32]:
     """Bytes [B, m] -> two-bit fields [B, 4 m], lowest first."""
-    fields = (raw[:, :, None] >> np.array([0, 2, 4, 6], dtype=np.uint8)) & np.uint8(3)
+    fields: U8 = (raw[:, :, None] >> np.array([0, 2, 4, 6], dtype=np.uint8)) & np.uint8(3)
     return fields.reshape(raw.shape[0], -1).astype(np.int32)
 
 
@@ -139,7 +139,7 @@ def _one_float(name: str, source: Source, key: str) -> np.float32:
     value = np.asarray(source[key])
     if value.dtype != np.float32 or value.size != 1:
         raise ShapeError(f"{name}: '{key}' must be one float32, not {value.dtype} {list(value.shape)}")
-    scalar = np.float32(value.reshape(-1)[0])
+    scalar: np.float32 = np.float32(value.reshape(-1)[0])
     if not (np.isfinite(scalar) and scalar > 0):
         raise InvalidWordsError(f"{name}: '{key}' is {scalar}, must be finite and positive")
     return scalar

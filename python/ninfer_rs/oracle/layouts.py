@@ -17,16 +17,18 @@ gguf            ``blocks`` uint8 [N, K / block_values * block_bytes]
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .errors import InvalidWordsError, ShapeError, UnsupportedError
 from .registry import FORMATS, OracleFormat, get_format
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 U8 = npt.NDArray[np.uint8]
 I8 = npt.NDArray[np.int8]

@@ -7,9 +7,8 @@ more than two spare bits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +18,9 @@ from .activations import as_float32, q8_1
 from .codec import BLOCKS, dequantize
 from .errors import ShapeError, UnsupportedError
 from .layouts import check_payload, check_shape, words
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]

@@ -13,14 +13,16 @@ A scale word breaks at most one rule, the first that applies in the order of the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .errors import InvalidWordsError
 from .layouts import align_up, check_payload, check_shape, pack_words, row_split, split_planes, words
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 U8 = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
