@@ -28,6 +28,9 @@ pub static IQ1_TIMES_8: [[i8; 8]; 2048] = times_8(&IQ1);
 /// Values of the low and of the high nibble of a byte: entry `q` is `[IQ4_VALUES[q & 15], IQ4_VALUES[q >> 4]]`.
 pub static IQ4_PAIRS: [[i8; 2]; 256] = iq4_pairs();
 
+/// The four two-bit fields of a byte, lowest bits first: entry `q` is `[q & 3, q >> 2 & 3, q >> 4 & 3, q >> 6]`.
+pub static TWO_BIT_FIELDS: [[i8; 4]; 256] = two_bit_fields();
+
 /// Expands packed grid words: lane `j` of an entry is `levels[field j]`, fields of `bits` bits, lane 0 lowest.
 const fn expand<const L: usize, const N: usize>(packed: &[u16; N], bits: u32, levels: &[i8]) -> [[i8; L]; N] {
     assert!(levels.len() == 1 << bits);
@@ -98,6 +101,16 @@ const fn iq4_pairs() -> [[i8; 2]; 256] {
     out
 }
 
+const fn two_bit_fields() -> [[i8; 4]; 256] {
+    let mut out = [[0; 4]; 256];
+    let mut q = 0;
+    while q < 256 {
+        out[q] = [q as i8 & 3, (q >> 2) as i8 & 3, (q >> 4) as i8 & 3, (q >> 6) as i8 & 3];
+        q += 1;
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,11 +141,15 @@ mod tests {
 
     #[test]
     fn derived_tables_follow_from_their_rule() {
-        for s in 0..256 {
-            for j in 0..8 {
-                assert_eq!(SIGN_MASKS[s][j], if s >> j & 1 == 1 { -1 } else { 0 });
+        for (s, lanes) in SIGN_MASKS.iter().enumerate() {
+            for (j, &mask) in lanes.iter().enumerate() {
+                assert_eq!(mask, if s >> j & 1 == 1 { -1 } else { 0 });
             }
-            assert_eq!(IQ4_PAIRS[s], [IQ4_VALUES[s % 16], IQ4_VALUES[s / 16]]);
+        }
+        for q in 0..256 {
+            assert_eq!(IQ4_PAIRS[q], [IQ4_VALUES[q % 16], IQ4_VALUES[q / 16]]);
+            let fields: usize = (0..4).map(|j| (TWO_BIT_FIELDS[q][j] as usize) << (2 * j)).sum();
+            assert!(fields == q && TWO_BIT_FIELDS[q].iter().all(|f| (0..4).contains(f)));
         }
         for (s, lanes) in PARITY_MASKS.iter().enumerate() {
             assert_eq!(lanes[..7], SIGN_MASKS[s][..7]);

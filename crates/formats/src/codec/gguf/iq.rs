@@ -1,8 +1,7 @@
 //! The i types: codes into grids of eight or four values with separate signs, or into sixteen fixed values.
 
 use super::k::twice;
-use super::{Factors, at, block_type, fields, half_at, run_scales, scale_run, u16_at, u32_at};
-use crate::float::f16;
+use super::{Factors, at, block_type, fields, half, half_at, run_scales, scale_run, u16_at, u32_at};
 use crate::scheme::BlockKind;
 use crate::tables::{
     IQ1_TIMES_8, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS, IQ4_PAIRS, PARITY_MASKS, SIGN_MASKS,
@@ -24,6 +23,18 @@ pub fn iq4_values(bytes: &[u8; 16]) -> [i8; 32] {
         let [low, high] = IQ4_PAIRS[usize::from(bytes[i])];
         out[i] = low;
         out[16 + i] = high;
+    }
+    out
+}
+
+/// The values of [`iq4_values`], each pair looked up as one 16-bit word and split by shifts.
+#[inline(always)]
+fn iq4_wide_values(bytes: &[u8; 16]) -> [i16; 32] {
+    let pairs = bytes.map(|q| i16::from_le_bytes(IQ4_PAIRS[usize::from(q)].map(|x| x as u8)));
+    let mut out = [0; 32];
+    for i in 0..16 {
+        out[i] = (pairs[i] << 8) >> 8;
+        out[16 + i] = pairs[i] >> 8;
     }
     out
 }
@@ -175,7 +186,7 @@ fn iq1_s_codes(block: &[u8; 50], b: usize) -> [i8; 32] {
 fn iq1_m_factors(block: &[u8; 56]) -> Factors {
     let s = at::<8>(block, fields::iq1_m::S);
     let scale = std::array::from_fn(|i| (u16_at(s, 2 * (i / 4)) >> (3 * (i % 4)) & 7) as u8);
-    let d = f16::to_f32(iq1_m_scale(s)) * 0.125;
+    let d = half(iq1_m_scale(s)) * 0.125;
     Factors { d, dmin: 0.0, scale: odd(scale), min: [0; 16] }
 }
 
@@ -200,6 +211,11 @@ fn iq4_nl_codes(block: &[u8; 18], _: usize) -> [i8; 32] {
 }
 
 #[inline(always)]
+fn iq4_nl_wide(block: &[u8; 18], _: usize) -> [i16; 32] {
+    iq4_wide_values(at(block, fields::iq4_nl::Q))
+}
+
+#[inline(always)]
 fn iq4_xs_factors(block: &[u8; 136]) -> Factors {
     let high = u16_at(block, fields::iq4_xs::SH);
     let sl = at::<4>(block, fields::iq4_xs::SL);
@@ -214,6 +230,11 @@ fn iq4_xs_factors(block: &[u8; 136]) -> Factors {
 #[inline(always)]
 fn iq4_xs_codes(block: &[u8; 136], b: usize) -> [i8; 32] {
     iq4_values(at(block, fields::iq4_xs::Q + 16 * b))
+}
+
+#[inline(always)]
+fn iq4_xs_wide(block: &[u8; 136], b: usize) -> [i16; 32] {
+    iq4_wide_values(at(block, fields::iq4_xs::Q + 16 * b))
 }
 
 block_type! {
@@ -253,10 +274,11 @@ block_type! {
 }
 block_type! {
     /// `iq4_nl`: 32 values in 18 bytes, `d * value of nibble`.
-    Iq4Nl, iq4_nl, kind Iq4Nl, split false, min false, runs [0], factors iq4_nl_factors, codes iq4_nl_codes
+    Iq4Nl, iq4_nl, kind Iq4Nl, split false, min false, runs [0],
+    factors iq4_nl_factors, codes iq4_nl_codes, decoded as iq4_nl_wide
 }
 block_type! {
     /// `iq4_xs`: 256 values in 136 bytes, per 32 `d*(scale-32) * value of nibble`.
     Iq4Xs, iq4_xs, kind Iq4Xs, split false, min false, runs [0 1 2 3 4 5 6 7],
-    factors iq4_xs_factors, codes iq4_xs_codes
+    factors iq4_xs_factors, codes iq4_xs_codes, decoded as iq4_xs_wide
 }

@@ -2,7 +2,7 @@
 
 use super::{Factors, at, block_type, fields, half_at, run_scales, scale_run, u32_at};
 use crate::scheme::BlockKind;
-use crate::tables::SIGN_MASKS;
+use crate::tables::{SIGN_MASKS, TWO_BIT_FIELDS};
 
 /// Low nibbles of all bytes, then their high nibbles: the value order of the types with 16 bytes per 32 values.
 #[inline(always)]
@@ -16,16 +16,13 @@ pub fn low_then_high_nibbles(bytes: &[u8; 16]) -> [u8; 32] {
     out
 }
 
-/// Four consecutive values of a byte of two-bit fields, lowest bits first.
+/// Two-bit fields of eight bytes, four consecutive values a byte, lowest bits first.
 #[inline(always)]
 #[must_use]
-pub fn two_bit_fields(bytes: &[u8; 8]) -> [u8; 32] {
+pub fn two_bit_fields(bytes: &[u8; 8]) -> [i8; 32] {
     let mut out = [0; 32];
-    for i in 0..8 {
-        // The four fields move to the low bits of the four bytes of a word; what else lands there is masked off.
-        let q = u32::from(bytes[i]);
-        let spread = (q | q << 6 | q << 12 | q << 18) & 0x0303_0303;
-        out[4 * i..][..4].copy_from_slice(&spread.to_le_bytes());
+    for (lanes, &q) in out.as_chunks_mut().0.iter_mut().zip(bytes) {
+        *lanes = TWO_BIT_FIELDS[usize::from(q)];
     }
     out
 }
@@ -59,7 +56,7 @@ fn q5_0_codes(block: &[u8], _: usize) -> [i8; 32] {
 
 #[inline(always)]
 fn q2_0_codes(block: &[u8], b: usize) -> [i8; 32] {
-    two_bit_fields(at(block, fields::q2_0::Q + 8 * b)).map(|q| q as i8 - 1)
+    two_bit_fields(at(block, fields::q2_0::Q + 8 * b)).map(|q| q - 1)
 }
 
 block_type! {

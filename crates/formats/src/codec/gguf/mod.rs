@@ -96,7 +96,33 @@ pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
 /// Binary16 field at a byte offset of a block, expanded exactly.
 #[inline(always)]
 pub(crate) fn half_at(bytes: &[u8], offset: usize) -> f32 {
-    f16::to_f32(u16_at(bytes, offset))
+    half(u16_at(bytes, offset))
+}
+
+/// Expands a binary16 word to binary32, exactly; bits as [`f16::to_f32`].
+///
+/// Subnormal scales are as common as normal ones in the K types, so the two are told apart without a branch: a
+/// subnormal `f * 2^-24` is `2^-14 * (1 + f/1024)` less `2^-14`, an exact difference of normal numbers that no
+/// flush-to-zero mode touches. Infinities and NaNs take a call; that it is a call also keeps the compiler from
+/// vectorising across blocks, which would transpose bytes that lie in the right order within a block.
+#[inline(always)]
+pub fn half(h: u16) -> f32 {
+    const SMALLEST_NORMAL: u32 = 113 << 23;
+    let magnitude = u32::from(h & 0x7fff);
+    if magnitude >= 0x7c00 {
+        return not_finite(h);
+    }
+    let sign = u32::from(h & 0x8000) << 16;
+    let normal = (magnitude << 13) + (112 << 23);
+    let subnormal = f32::from_bits((magnitude << 13) + SMALLEST_NORMAL) - f32::from_bits(SMALLEST_NORMAL);
+    let bits = if magnitude < 0x400 { subnormal.to_bits() } else { normal };
+    f32::from_bits(sign | bits)
+}
+
+#[cold]
+#[inline(never)]
+fn not_finite(h: u16) -> f32 {
+    f16::to_f32(h)
 }
 
 /// Scales of a block's runs of 16 values, as binary32: `d * scale` and `dmin * min`.
@@ -112,15 +138,17 @@ pub(crate) fn run_scales(f: &Factors) -> ([f32; 16], [f32; 16]) {
 
 /// Values `32*b..32*b+32` from their codes and the scales of all runs.
 #[inline(always)]
-pub(crate) fn scale_run<B: Block>(
+pub(crate) fn scale_run<B: Block, C: Copy>(
     (scale, min): &([f32; 16], [f32; 16]),
     b: usize,
-    codes: &[i8; 32],
+    codes: &[C; 32],
     out: &mut [f32],
-) {
+) where
+    f32: From<C>,
+{
     for half in 0..2 {
         let (d, m) = (scale[2 * b + half], min[2 * b + half]);
-        let codes: &[i8; 16] = codes[16 * half..][..16].first_chunk().expect("16 codes");
+        let codes: &[C; 16] = codes[16 * half..][..16].first_chunk().expect("16 codes");
         let out: &mut [f32; 16] = out[32 * b + 16 * half..][..16].first_chunk_mut().expect("16 elements");
         for (out, &code) in out.iter_mut().zip(codes) {
             let product = d * f32::from(code);
@@ -130,12 +158,24 @@ pub(crate) fn scale_run<B: Block>(
 }
 
 /// Implements [`Block`] for a type from its constants, `factors` and `codes`. The decoder is unrolled over the runs
-/// of 32 values, so that shifts and offsets within a block are constants.
+/// of 32 values, so that shifts and offsets within a block are constants; `decoded as` names a function that gives
+/// it the same codes in a wider integer, where that compiles to better code.
 macro_rules! block_type {
     (
         $(#[$doc:meta])*
-        $name:ident, $function:ident, kind $kind:ident, split $split:literal, min $min:literal, runs [$($b:literal)+],
+        $name:ident, $function:ident, kind $kind:ident, split $split:literal, min $min:literal, runs $runs:tt,
         factors $factors:path, codes $codes:path
+    ) => {
+        block_type! {
+            $(#[$doc])*
+            $name, $function, kind $kind, split $split, min $min, runs $runs,
+            factors $factors, codes $codes, decoded as $codes
+        }
+    };
+    (
+        $(#[$doc:meta])*
+        $name:ident, $function:ident, kind $kind:ident, split $split:literal, min $min:literal, runs [$($b:literal)+],
+        factors $factors:path, codes $codes:path, decoded as $decoded:path
     ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
@@ -181,7 +221,7 @@ macro_rules! block_type {
         pub fn $function(block: &[u8; BlockKind::$kind.bytes()], out: &mut [f32; BlockKind::$kind.values()]) {
             const { assert!([$($b),+].len() * 32 == BlockKind::$kind.values()) };
             let scales = run_scales(&$factors(block));
-            $(scale_run::<$name>(&scales, $b, &$codes(block, $b), out);)+
+            $(scale_run::<$name, _>(&scales, $b, &$decoded(block, $b), out);)+
         }
     };
 }
