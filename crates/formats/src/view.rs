@@ -120,13 +120,13 @@ impl<'a> Nvfp4Scales<'a> {
         self.groups == 0
     }
 
-    /// The words from group `g` on; `g` must be a multiple of 4, a whole number of quads.
+    /// The words from group `g` on (the first `g` left out); `g` must be a multiple of 4, a whole number of quads.
     ///
     /// # Panics
     /// If `g` is not a multiple of 4 below [`Self::len`].
     #[must_use]
     #[inline]
-    pub fn from_group(&self, g: usize) -> Self {
+    pub fn skip_groups(&self, g: usize) -> Self {
         assert!(g < self.groups && g.is_multiple_of(4), "group {g} of {}", self.groups);
         Self { plane: &self.plane[g / 4 * Self::QUAD_STRIDE..], groups: self.groups - g }
     }

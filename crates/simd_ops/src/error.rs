@@ -1,0 +1,75 @@
+//! Errors of the crate.
+
+use ninfer_formats::FormatError;
+
+/// What went wrong, with the names and numbers that locate it. No operation panics on any input.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpError {
+    /// The tensor itself, or its format, refuses the operation.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// A buffer has the wrong length.
+    #[error("{what} must hold exactly {expected} {unit}, got {actual}")]
+    Length {
+        /// Which buffer.
+        what: &'static str,
+        /// Unit of the two numbers.
+        unit: &'static str,
+        /// Length needed.
+        expected: usize,
+        /// Length given.
+        actual: usize,
+    },
+    /// A length computed from shapes exceeds the address space.
+    #[error("{what} of {rows} x {columns} elements does not fit in memory")]
+    TooLarge {
+        /// Which buffer.
+        what: &'static str,
+        /// First factor.
+        rows: usize,
+        /// Second factor.
+        columns: usize,
+    },
+    /// No instruction-set token has this name.
+    #[error("unknown instruction set {name:?} in {origin}; available here: {available}")]
+    UnknownIsa {
+        /// The name (at most 40 characters of it).
+        name: String,
+        /// Where it came from: `NINFER_SIMD` or the call.
+        origin: &'static str,
+        /// Names of the tokens that this machine can run.
+        available: String,
+    },
+    /// The token exists, but this machine cannot run it.
+    #[error(
+        "instruction set {name} ({origin}) is not available on this machine; available here: {available}"
+    )]
+    UnavailableIsa {
+        /// The token's name.
+        name: &'static str,
+        /// Where it came from: `NINFER_SIMD` or the call.
+        origin: &'static str,
+        /// Names of the tokens that this machine can run.
+        available: String,
+    },
+    /// An activation is NaN or infinite and was to be quantised.
+    #[error("activation at column {column}, index {index} is {value}; q8_1 takes finite values only")]
+    NonFinite {
+        /// Column (position among the T columns).
+        column: usize,
+        /// Index within the column's K values.
+        index: usize,
+        /// The value, printed.
+        value: String,
+    },
+    /// A thread count of zero.
+    #[error("threads must be at least 1")]
+    ZeroThreads,
+    /// The worker threads could not be started.
+    #[error("cannot start worker threads: {reason}")]
+    Workers {
+        /// The system's reason.
+        reason: String,
+    },
+}

@@ -1,0 +1,316 @@
+//! The kernel table: what a kernel is given, what it must do, and how one is found.
+//!
+//! A token has one [`KernelSet`] per format: optional entries for the operations of this crate. `scalar` has all of
+//! them; another token has those it improves. [`pick`] walks the token's chain once per call of an operation and
+//! returns the entry together with the token it came from, so that a test can tell which code ran. To add a kernel,
+//! write it in `arch/<cpu>/<isa>/` and name it in that directory's `kernels` or `common` function; the operations
+//! do not change.
+//!
+//! Duties common to all entries (each type below adds its own):
+//! * An entry is a safe function compiled for its token's features (the `*_entry!` macros of [`crate::isa`]); it may
+//!   be called only on a machine that has them. The one place that calls entries is [`Picked`], whose values are
+//!   made only by [`pick`] for available tokens.
+//! * Slices have the stated lengths, checked by the caller and again by the methods of [`Picked`]; they may have any
+//!   alignment. Nothing outside them may be read or written, not even by a masked-off or speculative wide load past
+//!   the end of the payload.
+//! * The bits written are those of the scalar entry for every payload, illegal words included; of a NaN only that it
+//!   is one counts.
+//! * An entry runs on one thread, does not block, and allocates only in `Scratch`, which keeps its memory.
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use ninfer_formats::codec::Half;
+use ninfer_formats::{FormatId, TensorView};
+
+use crate::arch;
+use crate::isa::Isa;
+use crate::q8_1::{Q8_1, Q8ColumnMut};
+use crate::tile::Tile;
+
+/// Decodes a panel of weights: elements `k` of every row of the view, to binary32.
+///
+/// `out` holds `view.rows() * k.len()` elements, row after row. `k.start` is a multiple of 256; `k.end` is one too,
+/// or the row's end. The format is not `int32`, except that direct words are copied bit for bit.
+pub(crate) type DecodeFn = unsafe fn(view: &TensorView<'_>, k: Range<usize>, out: &mut [f32]);
+
+/// Rounds binary32 to 16-bit words, nearest-even; NaNs become quiet and keep their sign and top payload bits.
+/// The slices have equal lengths.
+pub(crate) type NarrowFn = unsafe fn(half: Half, values: &[f32], words: &mut [u16]);
+
+/// Quantises one column of K values to its `ceil(K / 32)` blocks ([`crate::q8_1`] has the arithmetic).
+/// The error is the index of the first value that is not finite; the output is unspecified then.
+pub(crate) type QuantizeFn = unsafe fn(x: &[f32], out: Q8ColumnMut<'_>) -> Result<(), usize>;
+
+/// A16 product of the view's rows with the columns `columns` of `x`, in the order of [`crate::order`].
+///
+/// Writes every row of `out` in those columns and no other; `out`'s rows are the view's.
+pub(crate) type A16Fn = unsafe fn(
+    view: &TensorView<'_>,
+    x: &Columns<'_>,
+    columns: Range<usize>,
+    out: &mut Tile<'_>,
+    scratch: &mut Scratch,
+);
+
+/// A8 product of the view's rows with the columns `columns` of `x`, in the order of [`crate::order`]; as [`A16Fn`].
+/// Formats without an integer path (`fp8`, `bf16`, `fp32`) have no such entry.
+pub(crate) type A8Fn = unsafe fn(
+    view: &TensorView<'_>,
+    x: &Q8_1,
+    columns: Range<usize>,
+    out: &mut Tile<'_>,
+    scratch: &mut Scratch,
+);
+
+/// binary32 columns, `[T][K]`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Columns<'a> {
+    values: &'a [f32],
+    k: usize,
+}
+
+impl<'a> Columns<'a> {
+    /// `values` holds whole columns of `k` elements.
+    pub(crate) fn new(values: &'a [f32], k: usize) -> Self {
+        Self { values, k }
+    }
+
+    /// Column `t`.
+    #[inline]
+    pub(crate) fn column(&self, t: usize) -> &'a [f32] {
+        &self.values[t * self.k..(t + 1) * self.k]
+    }
+}
+
+/// Memory that kernels keep from call to call, one per thread. Contents on entry are unspecified.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    /// For decoded weights or activations.
+    pub floats: Vec<f32>,
+    /// For unpacked runs of 32 values.
+    pub runs: Vec<crate::scalar::Run>,
+}
+
+/// Most columns that a [`Products::few`] entry takes.
+pub(crate) const FEW: usize = 8;
+
+/// Entries of one product, by the number of columns they are made for. Any of them serves for any number: the
+/// driver calls `one` column by column and `few` for runs of up to [`FEW`] columns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Products<F> {
+    /// Exactly one column.
+    pub one: Option<F>,
+    /// One to [`FEW`] columns.
+    pub few: Option<F>,
+    /// Any number of columns.
+    pub many: Option<F>,
+}
+
+impl<F> Products<F> {
+    /// No entries.
+    pub(crate) const NONE: Self = Self { one: None, few: None, many: None };
+}
+
+/// The entries of one token for one format.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KernelSet {
+    /// See [`DecodeFn`].
+    pub decode: Option<DecodeFn>,
+    /// See [`A16Fn`].
+    pub a16: Products<A16Fn>,
+    /// See [`A8Fn`].
+    pub a8: Products<A8Fn>,
+}
+
+impl KernelSet {
+    /// No entries.
+    #[allow(dead_code, reason = "sets of tokens start from it; a target may have no such token")]
+    pub(crate) const NONE: Self = Self { decode: None, a16: Products::NONE, a8: Products::NONE };
+}
+
+/// The entries of one token that do not depend on a format.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Common {
+    /// See [`NarrowFn`].
+    pub narrow: Option<NarrowFn>,
+    /// See [`QuantizeFn`].
+    pub quantize: Option<QuantizeFn>,
+}
+
+/// An entry and the token it belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Picked<F> {
+    /// The token whose code this is; the machine has it.
+    pub isa: Isa,
+    entry: F,
+}
+
+/// The first entry that `choose` finds along the chain of `isa`.
+///
+/// # Panics
+/// Never: `scalar` ends every chain and has every entry that is asked for.
+fn pick<F>(isa: Isa, choose: impl Fn(Isa) -> Option<F>) -> Picked<F> {
+    debug_assert!(isa.is_available());
+    isa.chain()
+        .filter(|isa| isa.is_available())
+        .find_map(|isa| choose(isa).map(|entry| Picked { isa, entry }))
+        .expect("the scalar set is complete")
+}
+
+/// The decoder of a format.
+pub(crate) fn decode(isa: Isa, format: FormatId) -> Picked<DecodeFn> {
+    pick(isa, |isa| arch::kernels(isa, format)?.decode)
+}
+
+/// The rounding to 16-bit words.
+pub(crate) fn narrow(isa: Isa) -> Picked<NarrowFn> {
+    pick(isa, |isa| arch::common(isa)?.narrow)
+}
+
+/// The activation quantiser.
+pub(crate) fn quantize(isa: Isa) -> Picked<QuantizeFn> {
+    pick(isa, |isa| arch::common(isa)?.quantize)
+}
+
+/// How a driver calls a product entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Width {
+    One,
+    Few,
+    Many,
+}
+
+/// A product entry with the width it takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Product<F> {
+    width: Width,
+    entry: F,
+}
+
+/// The entry for `columns` columns: the nearest token of the chain that has one wide enough, but rather another
+/// token's narrower one, called repeatedly, than `scalar`.
+fn product<F: Copy>(
+    isa: Isa,
+    columns: usize,
+    entries: impl Fn(Isa) -> Option<Products<F>>,
+) -> Picked<Product<F>> {
+    let one = |p: Products<F>| p.one.map(|entry| Product { width: Width::One, entry });
+    let few = |p: Products<F>| p.few.map(|entry| Product { width: Width::Few, entry });
+    let many = |p: Products<F>| p.many.map(|entry| Product { width: Width::Many, entry });
+    let wide_enough = |p: Products<F>| match columns {
+        0 | 1 => one(p).or_else(|| few(p)).or_else(|| many(p)),
+        2..=FEW => few(p).or_else(|| many(p)),
+        _ => many(p),
+    };
+    let mut chain = isa.chain().filter(|isa| *isa != Isa::Scalar && isa.is_available());
+    if let Some(picked) = chain.find_map(|isa| wide_enough(entries(isa)?).map(|entry| Picked { isa, entry }))
+    {
+        return picked;
+    }
+    pick(isa, |isa| {
+        let p = entries(isa)?;
+        wide_enough(p).or_else(|| few(p)).or_else(|| one(p))
+    })
+}
+
+/// The A16 product of a format.
+pub(crate) fn a16(isa: Isa, format: FormatId, columns: usize) -> Picked<Product<A16Fn>> {
+    product(isa, columns, |isa| Some(arch::kernels(isa, format)?.a16))
+}
+
+/// The A8 product of a format that has an integer path.
+pub(crate) fn a8(isa: Isa, format: FormatId, columns: usize) -> Picked<Product<A8Fn>> {
+    product(isa, columns, |isa| Some(arch::kernels(isa, format)?.a8))
+}
+
+/// Calls `each` for the runs of columns that an entry of this width takes.
+fn by_width(width: Width, columns: usize, mut each: impl FnMut(Range<usize>)) {
+    let step = match width {
+        Width::One => 1,
+        Width::Few => FEW,
+        Width::Many => columns.max(1),
+    };
+    for t in (0..columns).step_by(step) {
+        each(t..(t + step).min(columns));
+    }
+}
+
+impl Picked<DecodeFn> {
+    /// Calls the entry; see [`DecodeFn`].
+    #[inline]
+    pub(crate) fn call(&self, view: &TensorView<'_>, k: Range<usize>, out: &mut [f32]) {
+        assert!(k.start <= k.end && k.end <= view.k(), "columns outside the rows");
+        assert!(k.start.is_multiple_of(256) && (k.end.is_multiple_of(256) || k.end == view.k()));
+        assert_eq!(out.len(), view.rows() * k.len());
+        // SAFETY: a `Picked` is made by `pick` for an available token only, so the machine has the entry's features.
+        unsafe { (self.entry)(view, k, out) }
+    }
+}
+
+impl Picked<NarrowFn> {
+    /// Calls the entry; see [`NarrowFn`].
+    #[inline]
+    pub(crate) fn call(&self, half: Half, values: &[f32], words: &mut [u16]) {
+        assert_eq!(values.len(), words.len());
+        // SAFETY: a `Picked` is made by `pick` for an available token only, so the machine has the entry's features.
+        unsafe { (self.entry)(half, values, words) }
+    }
+}
+
+impl Picked<QuantizeFn> {
+    /// Calls the entry; see [`QuantizeFn`].
+    #[inline]
+    pub(crate) fn call(&self, x: &[f32], out: Q8ColumnMut<'_>) -> Result<(), usize> {
+        let blocks = x.len().div_ceil(crate::q8_1::BLOCK);
+        assert_eq!(out.codes.len(), blocks * crate::q8_1::BLOCK);
+        assert!(out.scales.len() == blocks && out.half_sums.len() == 2 * blocks);
+        assert!(out.scale_words.len() == blocks && out.sum_words.len() == blocks);
+        // SAFETY: a `Picked` is made by `pick` for an available token only, so the machine has the entry's features.
+        unsafe { (self.entry)(x, out) }
+    }
+}
+
+impl Picked<Product<A16Fn>> {
+    /// Calls the entry for all `columns` columns; see [`A16Fn`].
+    #[inline]
+    pub(crate) fn call(
+        &self,
+        view: &TensorView<'_>,
+        x: &Columns<'_>,
+        columns: usize,
+        out: &mut Tile<'_>,
+        scratch: &mut Scratch,
+    ) {
+        assert_eq!(x.k, view.k());
+        assert_eq!(x.values.len(), columns * x.k);
+        by_width(self.entry.width, columns, |run| {
+            // SAFETY: a `Picked` is made for an available token only, so the machine has the entry's features.
+            unsafe { (self.entry.entry)(view, x, run, out, scratch) }
+        });
+    }
+}
+
+impl Picked<Product<A8Fn>> {
+    /// Calls the entry for all columns of `x`; see [`A8Fn`].
+    #[inline]
+    pub(crate) fn call(&self, view: &TensorView<'_>, x: &Q8_1, out: &mut Tile<'_>, scratch: &mut Scratch) {
+        assert_eq!(x.k(), view.k());
+        by_width(self.entry.width, x.columns(), |run| {
+            // SAFETY: a `Picked` is made for an available token only, so the machine has the entry's features.
+            unsafe { (self.entry.entry)(view, x, run, out, scratch) }
+        });
+    }
+}
+
+/// Runs `work` with this thread's scratch memory.
+pub(crate) fn with_scratch<R>(work: impl FnOnce(&mut Scratch) -> R) -> R {
+    thread_local! {
+        static SCRATCH: RefCell<Scratch> = RefCell::default();
+    }
+    SCRATCH.with(|scratch| match scratch.try_borrow_mut() {
+        Ok(mut scratch) => work(&mut scratch),
+        // A kernel does not call back into the crate; should that change, the inner call gets memory of its own.
+        Err(_) => work(&mut Scratch::default()),
+    })
+}

@@ -1,0 +1,172 @@
+//! Weights to values.
+
+use std::sync::Mutex;
+
+use ninfer_formats::codec::{self, Half};
+use ninfer_formats::{RowParts, Scheme, TensorView};
+
+use crate::error::OpError;
+use crate::kernels::{self, DecodeFn, NarrowFn, Picked, with_scratch};
+use crate::ops::{Dispatch, Ran};
+use crate::pool;
+
+/// Elements that make another thread worth waking.
+const LEAST: usize = 1 << 16;
+
+/// Elements decoded at a time on the way to 16-bit words: 8 KiB of binary32 stay in the first-level cache.
+const RUN: usize = 2048;
+
+/// Decodes all rows of the view to binary32, row-major; `out` holds `rows * K` elements.
+///
+/// # Errors
+/// As [`TensorView::check_float_output`], and those of the dispatch.
+pub fn decode_f32(view: &TensorView<'_>, out: &mut [f32], dispatch: &Dispatch) -> Result<Ran, OpError> {
+    view.check_float_output(out.len())?;
+    let isa = dispatch.resolve()?;
+    let kernel = kernels::decode(isa, view.format());
+    let mut used = 0;
+    pool::run(pieces(view, out, dispatch.parts(view.elements(), LEAST)?, &mut used), |piece| {
+        kernel.call(&piece.view, 0..piece.view.k(), piece.out);
+    })?;
+    Ok(Ran { isa, kernel: kernel.isa, parts: used })
+}
+
+/// Decodes all rows of the view to binary16 or bfloat16 words with one rounding, nearest-even; NaNs become quiet.
+///
+/// # Errors
+/// As [`TensorView::check_float_output`], those of the dispatch, and
+/// [`ninfer_formats::FormatError::HalfOverflow`] for the first element (in row-major order, whatever the threads)
+/// whose finite value is beyond the target's range; `out` then holds unspecified words.
+pub fn decode_half(
+    view: &TensorView<'_>,
+    half: Half,
+    out: &mut [u16],
+    dispatch: &Dispatch,
+) -> Result<Ran, OpError> {
+    view.check_float_output(out.len())?;
+    let isa = dispatch.resolve()?;
+    let kernel = kernels::decode(isa, view.format());
+    let narrow = kernels::narrow(isa);
+    let first: Mutex<Option<(usize, f32)>> = Mutex::new(None);
+    let mut used = 0;
+    pool::run(pieces(view, out, dispatch.parts(view.elements(), LEAST)?, &mut used), |piece| {
+        let found = with_scratch(|scratch| {
+            scratch.floats.resize(RUN.max(view.k()), 0.0);
+            piece_half(&piece.view, half, kernel, narrow, &mut scratch.floats, piece.out)
+        });
+        if let Err((index, value)) = found {
+            let index = piece.first + index;
+            let mut first = first.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if first.is_none_or(|(at, _)| index < at) {
+                *first = Some((index, value));
+            }
+        }
+    })?;
+    match first.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
+        Some((index, value)) => {
+            Err(view.half_overflow(half, index / view.k(), index % view.k(), value).into())
+        }
+        None => Ok(Ran { isa, kernel: kernel.isa, parts: used }),
+    }
+}
+
+/// Copies the integers of an `int32` view; `out` holds `rows * K` elements.
+///
+/// # Errors
+/// As [`TensorView::decode_i32`], and those of the dispatch.
+pub fn decode_i32(view: &TensorView<'_>, out: &mut [i32], dispatch: &Dispatch) -> Result<Ran, OpError> {
+    if out.len() != view.elements() || view.format() != ninfer_formats::FormatId::Int32 {
+        view.decode_i32(out)?;
+    }
+    let isa = dispatch.resolve()?;
+    let mut used = 0;
+    let failed = Mutex::new(None);
+    pool::run(pieces(view, out, dispatch.parts(view.elements(), LEAST)?, &mut used), |piece| {
+        if let Err(error) = piece.view.decode_i32(piece.out) {
+            *failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(error);
+        }
+    })?;
+    match failed.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
+        Some(error) => Err(error.into()),
+        None => Ok(Ran { isa, kernel: Isa::Scalar, parts: used }),
+    }
+}
+
+use crate::isa::Isa;
+
+/// Consecutive elements of a view, and where they go.
+struct Piece<'a, 'o, T> {
+    view: TensorView<'a>,
+    first: usize,
+    out: &'o mut [T],
+}
+
+/// Splits a view into at most `parts` pieces, counted in `used`. Rows are kept whole, but direct words, which have
+/// neither rows nor groups in their layout, are cut anywhere and seen as one row.
+fn pieces<'a, 'o, T>(
+    view: &TensorView<'a>,
+    out: &'o mut [T],
+    parts: usize,
+    used: &mut usize,
+) -> impl Iterator<Item = Piece<'a, 'o, T>> {
+    let view = *view;
+    let flat = match view.format().scheme() {
+        Scheme::Direct(kind) => Some(kind.word_bytes()),
+        _ => None,
+    };
+    let (units, grain) = if flat.is_some() { (view.elements(), 4096) } else { (view.rows(), 1) };
+    let elements = if flat.is_some() { 1 } else { view.k() };
+    // An empty view has no pieces; every other one is split into non-empty ranges.
+    let ranges = pool::split(units, parts, grain).filter(|range| !range.is_empty());
+    let mut rest = out;
+    ranges
+        .filter_map(move |range| {
+            let piece = match flat {
+                Some(word) => {
+                    let begin = (view.first_row() * view.k() + range.start) * word;
+                    let bytes = &view.payload()[begin..begin + range.len() * word];
+                    TensorView::new(view.format(), &[1, range.len() as u64], 1, bytes)
+                }
+                None => view.row_range(range.start, range.end),
+            };
+            let (head, tail) = std::mem::take(&mut rest).split_at_mut(range.len() * elements);
+            rest = tail;
+            // Both constructors were given ranges within the view.
+            piece.ok().map(|view| Piece { view, first: range.start * elements, out: head })
+        })
+        .inspect(|_| *used += 1)
+}
+
+/// Decodes one piece to 16-bit words; the error is the first element that overflowed, and its value.
+fn piece_half(
+    view: &TensorView<'_>,
+    half: Half,
+    kernel: Picked<DecodeFn>,
+    narrow: Picked<NarrowFn>,
+    floats: &mut [f32],
+    out: &mut [u16],
+) -> Result<(), (usize, f32)> {
+    let k = view.k();
+    if view.format().scheme() == Scheme::Nvfp4 {
+        // Rounds the real quotient, not the binary32 one.
+        for (r, out) in out.chunks_exact_mut(k).enumerate() {
+            let row: RowParts<'_> = view.row(r);
+            codec::decode_row_half(&row, half, &mut floats[..k], out).map_err(|(c, v)| (r * k + c, v))?;
+        }
+        return Ok(());
+    }
+    let rows = (RUN / k).max(1);
+    for r in (0..view.rows()).step_by(rows) {
+        let end = (r + rows).min(view.rows());
+        let Ok(panel) = view.row_range(r, end) else { continue };
+        for begin in (0..k).step_by(RUN) {
+            let run = begin..(begin + RUN).min(k);
+            let floats = &mut floats[..panel.rows() * run.len()];
+            let words = &mut out[r * k + begin..][..floats.len()];
+            kernel.call(&panel, run, floats);
+            narrow.call(half, floats, words);
+            codec::check_half(half, floats, words).map_err(|(i, v)| (r * k + begin + i, v))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,275 @@
+//! Every instruction set of this machine, every format, every operation: the bits of `scalar`.
+
+mod common;
+
+use common::{Owned, Random, float_formats, half_words, legal, sane, wild, words};
+use ninfer_formats::codec::Half;
+use ninfer_formats::float::{bf16, f16};
+use ninfer_formats::{FormatId, Scheme, TensorView};
+use ninfer_simd_ops::isa::available;
+use ninfer_simd_ops::{
+    Activations, Dispatch, Isa, OpError, Precision, Q8_1, decode_f32, decode_half, decode_i32, matmul,
+    quantize_q8_1,
+};
+
+/// The instruction sets to test. Where `NINFER_REQUIRE_ISA` lists names, each must be there.
+fn sets() -> Vec<Isa> {
+    if let Ok(required) = std::env::var("NINFER_REQUIRE_ISA") {
+        for name in required.split(',').filter(|n| !n.is_empty()) {
+            Isa::from_name(name).unwrap();
+        }
+    }
+    available()
+}
+
+fn on(isa: Isa) -> Dispatch {
+    Dispatch { isa: Some(isa), threads: Some(1) }
+}
+
+/// Tokens that have decoders of their own for every format but the direct ones.
+const WITH_DECODERS: &[Isa] = &[Isa::Scalar];
+
+#[test]
+fn decode_to_binary32() {
+    for isa in sets() {
+        for format in float_formats() {
+            for (i, (n, k)) in
+                [(1, 1), (3, 32), (2, 65), (5, 256), (3, 700), (2, 2304)].into_iter().enumerate()
+            {
+                for make in [sane as fn(FormatId, usize, usize, u64) -> Owned, wild] {
+                    let w = make(format, n, k, 20 + i as u64);
+                    let view = w.view();
+                    let mut expected = vec![0.0; view.elements()];
+                    view.decode_f32(&mut expected).unwrap();
+                    // An odd offset for the output, canaries around it.
+                    let mut out = vec![7.5f32; view.elements() + 6];
+                    let end = 3 + view.elements();
+                    let ran = decode_f32(&view, &mut out[3..end], &on(isa)).unwrap();
+                    assert_eq!(ran.isa, isa);
+                    if WITH_DECODERS.contains(&isa) {
+                        assert_eq!(ran.kernel, isa, "{isa} {format}: another token's decoder ran");
+                    }
+                    assert!(out[..3].iter().chain(&out[end..]).all(|&v| v == 7.5));
+                    assert!(words(&out[3..end]) == words(&expected), "{isa} {format} {n}x{k}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn decode_to_16_bits() {
+    for isa in sets() {
+        for format in float_formats() {
+            for half in [Half::Binary16, Half::Bfloat16] {
+                for (n, k) in [(1, 1), (3, 65), (5, 256), (2, 2560), (9, 160)] {
+                    for make in [sane as fn(FormatId, usize, usize, u64) -> Owned, wild] {
+                        let w = make(format, n, k, 40);
+                        let view = w.view();
+                        let mut expected = vec![0; view.elements()];
+                        let reference = view.decode_half(half, &mut expected).map_err(OpError::from);
+                        let mut out = vec![0xabcd; view.elements() + 2];
+                        let end = 1 + view.elements();
+                        for threads in [1, 3] {
+                            let dispatch = Dispatch { isa: Some(isa), threads: Some(threads) };
+                            let ran = decode_half(&view, half, &mut out[1..end], &dispatch);
+                            assert_eq!(ran.map(|_| ()), reference, "{isa} {format} {half:?} {n}x{k}");
+                            if reference.is_ok() {
+                                let same = half_words(half, &out[1..end]) == half_words(half, &expected);
+                                assert!(same, "{isa} {format} {half:?} {n}x{k}");
+                            }
+                            assert!(out[0] == 0xabcd && out[end] == 0xabcd);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn rounding_to_16_bits_of_chosen_words() {
+    // Subnormals, ties and the largest finite values (field reports), and every high half of a word.
+    let mut bits: Vec<u32> =
+        vec![0x0040_0000, 0x0001_8000, 0x0000_8001, 0x0000_8000, 0x477f_efff, 0x477f_e000];
+    bits.extend([0x3380_0000, 0x3300_0001, 0x3300_0000, 0x3340_0000, 0x3800_0000, 0x33c0_0000]);
+    for high in 0..=0xffffu32 {
+        let exponent = high >> 7 & 0xff;
+        // Finite words whose rounding does not overflow either target.
+        if exponent < 0x8e {
+            bits.extend([0, 1, 0x7fff, 0x8000, 0x8001, 0xffff, 0x1000, 0x0fff].map(|low| high << 16 | low));
+        }
+    }
+    let payload: Vec<u8> = bits.iter().flat_map(|b| b.to_le_bytes()).collect();
+    let view = TensorView::new(FormatId::Fp32, &[1, bits.len() as u64], 1, &payload).unwrap();
+    for isa in sets() {
+        let mut out = vec![0; bits.len()];
+        decode_half(&view, Half::Binary16, &mut out, &on(isa)).unwrap();
+        assert!(out.iter().zip(&bits).all(|(&o, &b)| o == f16::from_f32(f32::from_bits(b))), "{isa}");
+        decode_half(&view, Half::Bfloat16, &mut out, &on(isa)).unwrap();
+        assert!(out.iter().zip(&bits).all(|(&o, &b)| o == bf16::from_f32(f32::from_bits(b))), "{isa}");
+        assert_eq!(out[..4], [0x0040, 0x0002, 0x0001, 0x0000]);
+    }
+}
+
+#[test]
+fn overflow_names_the_first_element_whatever_the_threads() {
+    let mut values = vec![1.0f32; 9 * 5000];
+    for at in [3 * 5000 + 4321, 3 * 5000 + 4999, 8 * 5000] {
+        values[at] = 65_520.0;
+    }
+    values[100] = f32::INFINITY;
+    let payload: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    let view = TensorView::new(FormatId::Fp32, &[9, 5000], 1, &payload).unwrap();
+    for isa in sets() {
+        for threads in [1, 2, 3, 7, 64] {
+            let dispatch = Dispatch { isa: Some(isa), threads: Some(threads) };
+            let mut out = vec![0; values.len()];
+            let error = decode_half(&view, Half::Binary16, &mut out, &dispatch).unwrap_err().to_string();
+            assert!(error.contains("row 3, column 4321: 6.552e4 overflows binary16"), "{error}");
+            decode_half(&view, Half::Bfloat16, &mut out, &dispatch).unwrap();
+        }
+    }
+}
+
+#[test]
+fn decode_over_threads_slices_and_integers() {
+    for isa in sets() {
+        for format in FormatId::all() {
+            let w = wild(format, 37, 320, 60);
+            let view = w.view();
+            let part = view.row_range(5, 36).unwrap();
+            for threads in [1, 2, 3, 7, 16, 64] {
+                let dispatch = Dispatch { isa: Some(isa), threads: Some(threads) };
+                if format == FormatId::Int32 {
+                    let mut expected = vec![0; part.elements()];
+                    part.decode_i32(&mut expected).unwrap();
+                    let mut out = vec![0; part.elements()];
+                    decode_i32(&part, &mut out, &dispatch).unwrap();
+                    assert_eq!(out, expected);
+                    continue;
+                }
+                let mut expected = vec![0.0; part.elements()];
+                part.decode_f32(&mut expected).unwrap();
+                let mut out = vec![0.0; part.elements()];
+                let ran = decode_f32(&part, &mut out, &dispatch).unwrap();
+                assert!(ran.parts <= threads && (threads == 1 || ran.parts > 1));
+                assert!(words(&out) == words(&expected), "{isa} {format} threads {threads}");
+            }
+        }
+    }
+    // A vector is one run of words, not one row per element.
+    let w = wild(FormatId::Bf16, 1, 10_000, 61);
+    let view = TensorView::new(FormatId::Bf16, &[10_000], 1, &w.payload).unwrap();
+    let (mut a, mut b) = (vec![0.0; 10_000], vec![0.0; 10_000]);
+    view.decode_f32(&mut a).unwrap();
+    assert_eq!(decode_f32(&view, &mut b, &Dispatch::threads(2)).unwrap().parts, 2);
+    assert_eq!(words(&a), words(&b));
+    assert!(decode_i32(&view, &mut [0; 3], &Dispatch::default()).is_err());
+    assert!(decode_f32(&view, &mut [0.0; 3], &Dispatch::default()).is_err());
+}
+
+#[test]
+fn quantisation_of_activations() {
+    let mut r = Random(70);
+    let mut x: Vec<f32> = r.values(4000);
+    // Every exponent, halves on the grid, zeros of both signs, subnormals.
+    for (i, v) in x.iter_mut().enumerate().skip(1000) {
+        *v = match i / 32 % 5 {
+            0 => (r.below(512) as f32 - 256.0) * 0.5,
+            1 => f32::from_bits(r.word() as u32 & 0x807f_ffff | ((i / 160 * 6) as u32 % 254) << 23),
+            2 => f32::from_bits(r.word() as u32 & 0x8000_0fff),
+            3 if i % 2 == 0 => -0.0,
+            _ => r.value() * 1e30,
+        };
+        // A block with amax 127 has a grid of exactly 1.
+        if i % 160 == 0 {
+            *v = 127.0;
+        }
+    }
+    for (k, columns) in [(32, 1), (33, 4), (1, 7), (4000, 1), (130, 30), (2000, 2)] {
+        let mut expected = Q8_1::new();
+        let source = &x[..k * columns];
+        quantize_q8_1(Activations::F32(source), k, &mut expected, &on(Isa::Scalar)).unwrap();
+        for isa in sets() {
+            for threads in [1, 2, 5] {
+                let mut q = Q8_1::new();
+                let dispatch = Dispatch { isa: Some(isa), threads: Some(threads) };
+                let ran = quantize_q8_1(Activations::F32(source), k, &mut q, &dispatch).unwrap();
+                assert!(ran.parts <= threads);
+                assert!(q.codes() == expected.codes(), "{isa} K {k}");
+                assert_eq!(q.scale_words(), expected.scale_words());
+                assert_eq!(q.sum_words(), expected.sum_words());
+                for t in 0..columns {
+                    assert_eq!(q.column(t).half_sums, expected.column(t).half_sums);
+                    assert_eq!(words(q.column(t).scales), words(expected.column(t).scales));
+                }
+            }
+        }
+    }
+    for isa in sets() {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for at in [0, 31, 32, 64, 69, 70, 99, 139] {
+                let mut x = vec![0.5f32; 140];
+                (x[at], x[139]) = (bad, f32::NAN);
+                let mut q = Q8_1::new();
+                let error = quantize_q8_1(Activations::F32(&x), 70, &mut q, &on(isa)).unwrap_err();
+                assert!(
+                    matches!(error, OpError::NonFinite { column, index, .. } if (column, index) == (at / 70, at % 70)),
+                    "{isa} {at}: {error}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn products() {
+    for format in float_formats() {
+        for (i, (n, k)) in [(1, 32), (5, 65), (17, 256), (33, 520), (2, 2304)].into_iter().enumerate() {
+            let (n, k) = legal(format, n, k);
+            for make in [sane as fn(FormatId, usize, usize, u64) -> Owned, wild] {
+                let w = make(format, n, k, 80 + i as u64);
+                let view = w.view();
+                let x = Random(81).values(33 * k);
+                for precision in [Precision::A16, Precision::A8] {
+                    let mut expected = vec![0.0; 33 * n];
+                    matmul(&view, Activations::F32(&x), precision, &mut expected, &on(Isa::Scalar)).unwrap();
+                    for isa in sets().into_iter().filter(|isa| *isa != Isa::Scalar) {
+                        for t in [1, 2, 3, 7, 8, 16, 33] {
+                            let mut out = vec![7.5f32; t * n + 2];
+                            let end = 1 + t * n;
+                            let x = Activations::F32(&x[..t * k]);
+                            let ran = matmul(&view, x, precision, &mut out[1..end], &on(isa)).unwrap();
+                            assert!(ran.isa == isa && out[0] == 7.5 && out[end] == 7.5);
+                            assert!(
+                                words(&out[1..end]) == words(&expected[..t * n]),
+                                "{isa} {format} {precision:?} {n}x{k} T {t}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn unaligned_payloads() {
+    for format in float_formats() {
+        let w = sane(format, 3, 512, 90);
+        let view = w.view();
+        let mut expected = vec![0.0; view.elements()];
+        view.decode_f32(&mut expected).unwrap();
+        for shift in [1, 2, 3, 7] {
+            let moved = [vec![0xff; shift], w.payload.clone()].concat();
+            let view = TensorView::new(format, &w.shape, w.divisors, &moved[shift..]).unwrap();
+            for isa in sets() {
+                let mut out = vec![0.0; view.elements()];
+                decode_f32(&view, &mut out, &on(isa)).unwrap();
+                assert!(words(&out) == words(&expected), "{isa} {format} shift {shift}");
+            }
+        }
+        assert!(!matches!(format.scheme(), Scheme::Direct(k) if k.word_bytes() == 8));
+    }
+}
