@@ -306,6 +306,27 @@ def test_a8_integers_agree_with_decoding(oracle: Any, name: str) -> None:
         assert (np.abs(got - 127.0 * w) <= 4 * 2.0**-24 * ref.s).all()
 
 
+@pytest.mark.parametrize("name", ["gguf_q2_k", "gguf_q4_k", "gguf_q5_k"])
+def test_magnitudes_count_the_minimum(oracle: Any, name: str) -> None:
+    """Where d * q and the minimum cancel, S still counts both."""
+    rng = np.random.default_rng(15)
+    payload = finite_blocks(oracle, name, 3, 512, 16)
+    x = rng.standard_normal(512).astype(np.float32)
+    blocks = payload.reshape(-1, oracle.FORMATS[name].block_bytes).copy()
+    fields = (80, 82) if name == "gguf_q2_k" else (0, 2)
+    sizes = []
+    for other in fields:  # with one of d and dmin zero the values are the other part alone
+        only = blocks.copy()
+        only[:, other : other + 2] = 0
+        values = oracle.dequantize(name, (3, 512), only.reshape(-1)).astype(np.float64)
+        sizes.append(np.abs(values) @ np.abs(x.astype(np.float64)))
+    ref = oracle.reference_product(name, (3, 512), payload, x)
+    assert np.allclose(ref.s, sizes[0] + sizes[1], rtol=1e-12)
+    assert np.allclose(ref.bound, (512 / 16 + 8) * 2.0**-24 * ref.s, rtol=1e-12)
+    a8 = oracle.reference_product(name, (3, 512), payload, x, "a8")
+    assert np.allclose(a8.bound, (512 / 32 + 8) * 2.0**-24 * a8.s, rtol=1e-12)
+
+
 def test_refusals(oracle: Any) -> None:
     payload = random_weights(oracle, "gguf_q8_0", 2, 64, 14)
     x = np.ones((3, 64), np.float32)

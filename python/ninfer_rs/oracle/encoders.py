@@ -196,12 +196,13 @@ class _Search:
         self.code = np.where(better[:, None], code, self.code)
         self.error = np.where(better, error, self.error)
 
-    def least_squares(self, code: F32) -> U16:
+    def least_squares(self, code: F32) -> F64:
+        """sum(imp * w * q) / sum(imp * q * q) of each group, 0 where the denominator is 0."""
         q = code.astype(np.float64)
         with np.errstate(all="ignore"):
             below = _sum8(self.imp * q * q)
-            f = np.where(below == 0, 0.0, _sum8(self.imp * self.w64 * q) / below)
-        return self.round(f)
+            f: F64 = np.where(below == 0, 0.0, _sum8(self.imp * self.w64 * q) / below)
+        return f
 
     def run(self) -> None:
         assert self.fmt.code_min is not None and self.fmt.code_max is not None
@@ -217,14 +218,14 @@ class _Search:
             self.compete(self.round(start64 * factor))
         for steps in (-2, -1, 1, 2):
             self.compete(self.step(start, steps))
-        f = self.least_squares(start_code)
+        f = self.round(self.least_squares(start_code))
         self.compete(f)
         f64 = floats.f16_to_f32(f).astype(np.float64)
         for factor in (0.5, 2.0):
             self.compete(self.round(f64 * factor))
         for steps in (-2, -1, 1, 2):
             self.compete(self.step(f, steps))
-        f = self.least_squares(self.code)
+        f = self.round(self.least_squares(self.code))
         self.compete(f)
         for steps in (-1, 1):
             self.compete(self.step(f, steps))
