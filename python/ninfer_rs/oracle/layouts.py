@@ -182,7 +182,7 @@ def check_payload(name: str, shape: Sequence[int], payload: npt.ArrayLike | byte
     return data
 
 
-# -- little helpers over bytes: no host-order views, so a big-endian host gives the same payload ----------
+# -- bytes and words: no host-order views, so a big-endian host gives the same payload ----------
 
 
 def le_split(words: npt.NDArray[Any], width: int) -> U8:
