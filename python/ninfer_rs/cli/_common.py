@@ -1,0 +1,168 @@
+"""What the commands share: opening by content, sizes and tables, progress bars."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from .. import gguf
+from .._files import printable
+from ..errors import FileFormatError
+from ..registry import FORMATS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..artifact import Artifact
+    from ..gguf import GgufFile
+
+Path = click.Path(exists=False, dir_okay=True, path_type=str)
+"""A path argument; whether the file is there is for the reader to say."""
+
+
+def open_any(path: str) -> GgufFile | Artifact:
+    """Opens a file by its first bytes, whatever its name."""
+    with builtins.open(path, "rb") as file:
+        head = file.read(6)
+    if head[:4] == b"GGUF":
+        return gguf.open(path)
+    if head in (b"NINFER", b"NINPRT"):
+        from .. import artifact
+
+        return artifact.open(path)
+    raise FileFormatError(
+        f"{path}: byte 0: the file begins with {head!r}; expected GGUF or NINFER", path, 0, "GGUF or NINFER"
+    )
+
+
+class Row(NamedTuple):
+    """One tensor of either kind of file. ``format`` is a registered name, or what the file calls the type."""
+
+    name: str
+    format: str
+    shape: tuple[int, ...]
+    elements: int
+    bytes: int | None
+    offset: int
+    supported: bool
+
+
+def rows(source: GgufFile | Artifact) -> list[Row]:
+    """All tensors of a file, in file order."""
+    if isinstance(source, gguf.GgufFile):
+        found = []
+        for t in source.values():
+            name = t.format.name if t.format is not None else t.type_name
+            supported = (t.format is not None or t.type_name == "F16") and t.nbytes != 0
+            found.append(Row(t.name, name, t.shape, t.size, t.nbytes, t.offset, supported))
+        return found
+    found = []
+    for o in source.objects.values():
+        if o.kind != "tensor" or o.shape is None or o.format is None:
+            continue
+        elements = 1
+        for d in o.shape:
+            elements *= d
+        known = FORMATS.get(o.format)
+        supported = known is not None and known.layout == o.layout
+        found.append(Row(o.id, o.format, o.shape, elements, o.bytes, o.offset, supported))
+    return found
+
+
+def histogram(tensors: Sequence[Row]) -> list[dict[str, Any]]:
+    """Tensors, elements, bytes and bits per weight by format, most bytes first."""
+    groups: dict[str, list[Row]] = {}
+    for row in tensors:
+        groups.setdefault(row.format, []).append(row)
+    table = []
+    for name, members in groups.items():
+        sized = [r.bytes for r in members if r.bytes is not None]
+        size = sum(sized) if len(sized) == len(members) else None
+        elements = sum(r.elements for r in members)
+        bits = size * 8 / elements if size is not None and elements else None
+        table.append(
+            {
+                "format": name,
+                "tensors": len(members),
+                "elements": elements,
+                "bytes": size,
+                "bits_per_weight": bits,
+            }
+        )
+    return sorted(table, key=lambda r: (-(r["bytes"] or 0), r["format"]))
+
+
+def size_text(n: int | None) -> str:
+    """A byte count for people."""
+    if n is None:
+        return "unknown"
+    if n < 10_000:
+        return f"{n} B"
+    value = float(n)
+    for unit in ("kB", "MB", "GB", "TB"):
+        value /= 1000
+        if value < 1000 or unit == "TB":
+            return f"{value:.2f} {unit}"
+    return str(n)
+
+
+def table(title: str, columns: Sequence[tuple[str, str]], lines: Sequence[Sequence[str]]) -> None:
+    """Prints a table: styled on a terminal, plain and uncut when piped. ``columns`` are (name, "left" or
+    "right")."""
+    if not sys.stdout.isatty():
+        widths = [max(len(name), *(len(line[i]) for line in lines), 0) for i, (name, _) in enumerate(columns)]
+        if title:
+            click.echo(title)
+        for line in [[name for name, _ in columns], *lines]:
+            cells = (
+                cell.ljust(w) if side == "left" else cell.rjust(w)
+                for cell, w, (_, side) in zip(line, widths, columns, strict=True)
+            )
+            click.echo("  ".join(cells).rstrip())
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    t = Table(title=title or None, title_justify="left", header_style="bold")
+    for name, side in columns:
+        t.add_column(name, justify="left" if side == "left" else "right", overflow="fold")
+    for line in lines:
+        t.add_row(*(Text(cell) for cell in line))
+    Console().print(t)
+
+
+def show(name: str) -> str:
+    """A name for the terminal."""
+    return printable(name)
+
+
+def print_json(value: Any) -> None:
+    """Prints JSON for programs: ASCII, one document."""
+    click.echo(json.dumps(value, indent=2, default=str, allow_nan=True))
+
+
+@contextmanager
+def progress(what: str, enabled: bool = True) -> Iterator[Callable[[int, int], None] | None]:
+    """A progress bar on standard error, if that is a terminal; yields a callback of bytes done and total."""
+    if not (enabled and sys.stderr.isatty()):
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (
+        "[progress.description]{task.description}",
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
