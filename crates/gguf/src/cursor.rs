@@ -126,4 +126,17 @@ mod tests {
         assert_eq!(c.u8("byte").unwrap(), 3);
         assert_eq!(c.remaining(), 0);
     }
+
+    #[test]
+    fn counts_are_bounded_by_what_remains() {
+        let bytes = |count: u64| [&count.to_le_bytes()[..], &[0; 25]].concat();
+        for (each, most) in [(1, 25), (8, 3), (12, 2), (24, 1)] {
+            let b = bytes(most);
+            assert_eq!(Cursor::new(&b, 0).count(each, "things").unwrap(), most);
+            let b = bytes(most + 1);
+            let e = Cursor::new(&b, 7).count(each, "things").unwrap_err();
+            assert!(matches!(e.kind(), K::TooMany { remaining: 25, .. }), "{e}");
+            assert_eq!((e.offset(), e.expected()), (Some(7), Some(format!("at most {most}"))));
+        }
+    }
 }

@@ -210,6 +210,10 @@ pub enum GgufErrorKind {
     #[error("the recorded shape {shape:?} has another element count than the tensor's {elements}")]
     OriginalShape { shape: Vec<i64>, elements: u64 },
 
+    /// An importance matrix breaks a rule.
+    #[error("importance matrix: {rule}")]
+    Imatrix { rule: String },
+
     /// No file was given.
     #[error("no file was given")]
     NoFiles,

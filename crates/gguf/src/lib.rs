@@ -7,6 +7,7 @@
 //!   until they are read.
 //! * [`GgufPlan`] lays a new file out, [`GgufWriter`] streams the data into it, [`AtomicFile`] makes it appear
 //!   complete or not at all.
+//! * [`Imatrix`] reads importance matrices of both file forms.
 //!
 //! Every failure is a [`GgufError`] that names file, byte offset, key or tensor, what was found and what was
 //! expected. All multi-byte fields are little-endian, whatever the host. Source of the format: the format
@@ -36,6 +37,7 @@ mod atomic;
 mod cursor;
 mod error;
 mod header;
+mod imatrix;
 pub mod limits;
 mod meta;
 mod metadata;
@@ -52,6 +54,7 @@ mod writer;
 pub use atomic::AtomicFile;
 pub use error::{GgufError, GgufErrorKind, Subject};
 pub use header::{Entry, Header};
+pub use imatrix::{Imatrix, ImatrixForm, Importance};
 pub use meta::{MetaArray, MetaValue};
 pub use metadata::Metadata;
 pub use plan::{GgufLayout, GgufPlan, PlannedTensor};
