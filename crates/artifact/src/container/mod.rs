@@ -1,0 +1,24 @@
+//! The `.ninfer` container, version 3 (container specification).
+
+mod directory;
+pub mod header;
+mod json;
+mod model;
+mod plan;
+mod reader;
+mod record;
+mod temp;
+mod verify;
+mod writeback;
+mod writer;
+
+pub use directory::{Directory, TENSOR_ALIGNMENT};
+pub use json::{Json, MAX_DEPTH, MAX_VALUES};
+pub use model::{
+    ActivationPolicy, Binding, BindingPart, Component, FileEntry, Object, ObjectKind, Proposal, Span, Table,
+    TensorRecord, TensorSpec, Use,
+};
+pub use plan::{ArtifactPlan, Layout, MAX_FILES};
+pub use reader::Artifact;
+pub use verify::{Gap, NonFinite, Progress, StructureReport, TensorValues, ValueOptions, ValueReport};
+pub use writer::{ArtifactWriter, Written};

@@ -1,0 +1,274 @@
+//! Streaming payloads into a planned artifact, and publishing it.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::PathBuf;
+
+use super::header;
+use super::json::Json;
+use super::model::Span;
+use super::plan::Layout;
+use super::temp::{TempFile, directory_of, sync_directory};
+use super::writeback::WriteBack;
+use crate::error::{ArtifactError, ArtifactErrorKind as K};
+
+/// Bytes moved at a time between files.
+const CHUNK: usize = 1 << 20;
+
+/// Writes the payloads of a planned artifact.
+///
+/// Each object receives its bytes front to back, in as many pieces as the caller likes; objects may come in any order
+/// or interleaved. Memory does not grow with the artifact. The artifact appears under its name in
+/// [`ArtifactWriter::finish`], complete and never in place of another file; dropping the writer before, in a panic
+/// too, removes everything it created.
+#[derive(Debug)]
+pub struct ArtifactWriter {
+    layout: Layout,
+    temps: Vec<TempFile>,
+    written: Vec<u64>,
+    write_back: WriteBack,
+    failed: bool,
+}
+
+/// What was published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The files; the entry comes first.
+    pub files: Vec<PathBuf>,
+    /// Bytes of all files together.
+    pub bytes: u64,
+    /// The artifact's id.
+    pub artifact_id: [u8; 16],
+}
+
+impl ArtifactWriter {
+    pub(super) fn new(layout: Layout) -> Result<Self, ArtifactError> {
+        let mut temps = Vec::new();
+        for (path, bytes) in layout.files() {
+            let temp = TempFile::create(&path)?;
+            // Gaps are never written: a file of the right length reads as zeros.
+            temp.file().set_len(bytes).map_err(|e| {
+                ArtifactError::io("cannot give the file its length", e).with_path(temp.target())
+            })?;
+            temps.push(temp);
+        }
+        let written = vec![0; layout.directory().objects().len()];
+        Ok(Self { layout, temps, written, write_back: WriteBack::new(), failed: false })
+    }
+
+    /// The plan being written.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Position of an object in the plan.
+    ///
+    /// # Errors
+    /// No such object.
+    pub fn index_of(&self, id: &str) -> Result<usize, ArtifactError> {
+        let directory = self.layout.directory();
+        let offset = directory.object(id).map_err(|e| e.with_path(self.layout.target()))?.offset;
+        Ok(directory.objects().partition_point(|o| o.offset < offset))
+    }
+
+    /// Appends `bytes` to the object with this id.
+    ///
+    /// # Errors
+    /// No such object; more bytes than planned (nothing of `bytes` is written); the operating system's refusals.
+    pub fn write(&mut self, id: &str, bytes: &[u8]) -> Result<(), ArtifactError> {
+        let index = self.index_of(id)?;
+        self.append(index, bytes)
+    }
+
+    /// Appends to the object at position `index` of the plan.
+    ///
+    /// # Errors
+    /// As [`ArtifactWriter::write`].
+    pub fn append(&mut self, index: usize, bytes: &[u8]) -> Result<(), ArtifactError> {
+        let spans = self.reserve_spans(index, bytes.len() as u64)?;
+        let mut rest = bytes;
+        for span in spans {
+            let (head, tail) = rest.split_at(span.len as usize);
+            self.put(span, |mut file| file.write_all(head))?;
+            rest = tail;
+        }
+        self.written[index] += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Appends everything that `source` gives until the object is complete; `source` is not read further. For
+    /// sources of exactly the object's size.
+    ///
+    /// # Errors
+    /// A source that ends early, and as [`ArtifactWriter::write`].
+    pub fn fill(&mut self, id: &str, source: &mut impl Read) -> Result<(), ArtifactError> {
+        let index = self.index_of(id)?;
+        let planned = self.layout.directory().objects()[index].bytes;
+        let mut buffer = vec![0; CHUNK.min(usize::try_from(planned).unwrap_or(CHUNK))];
+        while self.written[index] < planned {
+            let want = (planned - self.written[index]).min(buffer.len() as u64) as usize;
+            let got = loop {
+                match source.read(&mut buffer[..want]) {
+                    Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                    other => break other,
+                }
+            };
+            let got = got.map_err(|e| ArtifactError::io("cannot read the source", e).in_object(id))?;
+            if got == 0 {
+                let kind = K::SourceShort { written: self.written[index], planned };
+                return Err(ArtifactError::new(kind).in_object(id));
+            }
+            self.append(index, &buffer[..got])?;
+        }
+        Ok(())
+    }
+
+    /// Appends `len` bytes of `source` from `offset` on, through the operating system's own copy between files where
+    /// it has one.
+    ///
+    /// # Errors
+    /// A source that ends early, and as [`ArtifactWriter::write`].
+    pub fn copy_from(
+        &mut self,
+        index: usize,
+        source: &File,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), ArtifactError> {
+        let id = self.layout.directory().objects().get(index).map(|o| o.id.clone()).unwrap_or_default();
+        let mut at = offset;
+        for span in self.reserve_spans(index, len)? {
+            let mut from = source;
+            let seek = from.seek(SeekFrom::Start(at));
+            seek.map_err(|e| ArtifactError::io("cannot read the source", e).in_object(&id))?;
+            let mut copied = 0;
+            self.put(span, |mut file| {
+                copied = io::copy(&mut from.take(span.len), &mut file)?;
+                Ok(())
+            })?;
+            self.written[index] += copied;
+            if copied < span.len {
+                let planned = self.layout.directory().objects()[index].bytes;
+                let kind = K::SourceShort { written: self.written[index], planned };
+                return Err(ArtifactError::new(kind).in_object(&id));
+            }
+            at += span.len;
+        }
+        Ok(())
+    }
+
+    /// Where the next `len` bytes of the object go.
+    fn reserve_spans(&self, index: usize, len: u64) -> Result<Vec<Span>, ArtifactError> {
+        let directory = self.layout.directory();
+        let Some(object) = directory.objects().get(index) else {
+            let kind = K::NoObject { id: format!("#{index}"), objects: directory.objects().len() };
+            return Err(ArtifactError::new(kind).with_path(self.layout.target()));
+        };
+        let done = self.written[index];
+        let remaining = object.bytes - done;
+        if len > remaining {
+            let kind = K::TooManyBytes { given: len, remaining, planned: object.bytes };
+            return Err(ArtifactError::new(kind).in_object(&object.id).with_path(self.layout.target()));
+        }
+        let begin = object.offset + done;
+        directory.spans(begin, begin + len)
+    }
+
+    fn put(&mut self, span: Span, write: impl FnOnce(&File) -> io::Result<()>) -> Result<(), ArtifactError> {
+        let temp = &self.temps[span.file];
+        let mut file = temp.file();
+        let result = file.seek(SeekFrom::Start(span.offset)).and_then(|_| write(file));
+        if let Err(e) = result {
+            self.failed = true;
+            return Err(ArtifactError::io("cannot write", e).with_path(temp.target()));
+        }
+        self.write_back.wrote(span.file, file, span.len);
+        Ok(())
+    }
+
+    /// Replaces the provenance, within the space that [`ArtifactPlan::reserve`](super::ArtifactPlan::reserve) kept.
+    ///
+    /// # Errors
+    /// A value that is not an object or breaks another rule of the directory; one that does not fit.
+    pub fn set_provenance(&mut self, provenance: Json) -> Result<(), ArtifactError> {
+        self.layout.set_provenance(provenance)
+    }
+
+    /// Checks that every object is complete, writes the headers, waits until everything is on the disk, and
+    /// publishes the parts and then the entry.
+    ///
+    /// # Errors
+    /// An incomplete object; a target that appeared meanwhile; the operating system's refusals. Whatever this writer
+    /// created is removed.
+    pub fn finish(mut self) -> Result<Written, ArtifactError> {
+        let result = self.complete();
+        if result.is_err() {
+            self.temps.iter_mut().for_each(TempFile::withdraw);
+        }
+        result
+    }
+
+    fn complete(&mut self) -> Result<Written, ArtifactError> {
+        self.check_coverage()?;
+        let directory = self.layout.directory();
+        let artifact_id = directory.artifact_id();
+        let entry_header = self.layout.header();
+        self.write_back.stop();
+        let files = self.layout.files();
+        for (index, (temp, (path, bytes))) in self.temps.iter().zip(&files).enumerate() {
+            let fail = |what| move |e| ArtifactError::io(what, e).with_path(path);
+            let mut file = temp.file();
+            file.seek(SeekFrom::Start(0)).map_err(fail("cannot write"))?;
+            if index == 0 {
+                file.write_all(&entry_header).map_err(fail("cannot write"))?;
+            } else {
+                let prefix = header::part_prefix(index as u64, artifact_id);
+                file.write_all(&prefix).map_err(fail("cannot write"))?;
+            }
+            let found = file.metadata().map_err(fail("cannot read the file's length"))?.len();
+            if found != *bytes {
+                return Err(ArtifactError::new(K::FileLength { found, wanted: *bytes }).with_path(path));
+            }
+            file.sync_all().map_err(fail("cannot write to disk"))?;
+        }
+        let (entry, parts) = self
+            .temps
+            .split_first_mut()
+            .ok_or_else(|| ArtifactError::new(K::TargetPath { problem: "leads to no file" }))?;
+        for part in parts {
+            part.publish()?;
+        }
+        let parent = directory_of(self.layout.target());
+        if files.len() > 1 {
+            // The entry must not survive a power cut without its parts.
+            sync_directory(parent);
+        }
+        entry.publish()?;
+        sync_directory(parent);
+        let bytes = self.layout.total_bytes();
+        Ok(Written { files: files.into_iter().map(|(path, _)| path).collect(), bytes, artifact_id })
+    }
+
+    fn check_coverage(&self) -> Result<(), ArtifactError> {
+        let path = self.layout.target();
+        if self.failed {
+            let e = io::Error::other("an earlier write failed");
+            return Err(ArtifactError::io("cannot finish", e).with_path(path));
+        }
+        let objects = self.layout.directory().objects();
+        let open = || objects.iter().zip(&self.written).filter(|(o, w)| o.bytes != **w);
+        match open().next() {
+            None => Ok(()),
+            Some((first, &written)) => {
+                let kind = K::Coverage {
+                    incomplete: open().count(),
+                    objects: objects.len(),
+                    written,
+                    planned: first.bytes,
+                };
+                Err(ArtifactError::new(kind).in_object(&first.id).with_path(path))
+            }
+        }
+    }
+}

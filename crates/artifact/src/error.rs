@@ -1,0 +1,342 @@
+//! The crate's error: in which file, at which byte or JSON member, about which object, what was found, what was
+//! expected.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use ninfer_formats::{FormatError, ShapeText};
+use ninfer_gguf::GgufError;
+
+/// Where in a container file an error lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// Byte offset from the start of the file.
+    Byte(u64),
+    /// A member of the directory, written like `objects[3].shape[1]`.
+    Json(String),
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Byte(offset) => write!(f, "byte {offset}"),
+            Self::Json(path) => f.write_str(path),
+        }
+    }
+}
+
+/// Why a container was refused or an operation failed.
+///
+/// Printed as `path: place: object: what was found; expected what`, leaving out what is not known.
+#[derive(Debug)]
+pub struct ArtifactError(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    kind: ArtifactErrorKind,
+    path: Option<PathBuf>,
+    location: Option<Location>,
+    object: Option<String>,
+}
+
+impl ArtifactError {
+    pub(crate) fn new(kind: ArtifactErrorKind) -> Self {
+        Self(Box::new(Inner { kind, path: None, location: None, object: None }))
+    }
+
+    pub(crate) fn io(what: &'static str, source: std::io::Error) -> Self {
+        Self::new(ArtifactErrorKind::Io { what, source })
+    }
+
+    pub(crate) fn at_byte(mut self, offset: u64) -> Self {
+        self.0.location.get_or_insert(Location::Byte(offset));
+        self
+    }
+
+    pub(crate) fn at_json(mut self, path: String) -> Self {
+        self.0.location.get_or_insert(Location::Json(path));
+        self
+    }
+
+    pub(crate) fn in_object(mut self, id: &str) -> Self {
+        self.0.object.get_or_insert_with(|| id.to_owned());
+        self
+    }
+
+    /// Adds the path of the file, unless the error already has one.
+    #[must_use]
+    pub fn with_path(mut self, path: &Path) -> Self {
+        self.0.path.get_or_insert_with(|| path.to_path_buf());
+        self
+    }
+
+    /// The reason, for matching.
+    #[must_use]
+    pub fn kind(&self) -> &ArtifactErrorKind {
+        &self.0.kind
+    }
+
+    /// The file, where one is known.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        self.0.path.as_deref()
+    }
+
+    /// Byte offset or JSON member, where one is known.
+    #[must_use]
+    pub fn location(&self) -> Option<&Location> {
+        self.0.location.as_ref()
+    }
+
+    /// Id of the object concerned, where it is one.
+    #[must_use]
+    pub fn object(&self) -> Option<&str> {
+        self.0.object.as_deref()
+    }
+
+    /// What was expected instead, as a sentence fragment.
+    #[must_use]
+    pub fn expected(&self) -> Option<String> {
+        self.0.kind.expected()
+    }
+}
+
+impl fmt::Display for ArtifactError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(path) = self.path() {
+            write!(f, "{}: ", path.display())?;
+        }
+        if let Some(location) = self.location() {
+            write!(f, "{location}: ")?;
+        }
+        if let Some(object) = self.object() {
+            write!(f, "object {}: ", quoted(object))?;
+        }
+        write!(f, "{}", self.kind())?;
+        if let Some(expected) = self.expected() {
+            write!(f, "; expected {expected}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ArtifactError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self.kind() {
+            ArtifactErrorKind::Io { source, .. } => Some(source),
+            ArtifactErrorKind::Format(source) => Some(source),
+            ArtifactErrorKind::Gguf(source) => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl From<GgufError> for ArtifactError {
+    fn from(source: GgufError) -> Self {
+        Self::new(ArtifactErrorKind::Gguf(source))
+    }
+}
+
+/// A name as messages print it: quoted, control characters escaped, cut after 200 characters.
+pub(crate) fn quoted(name: &str) -> String {
+    const MOST: usize = 200;
+    if name.chars().nth(MOST).is_none() {
+        return format!("{name:?}");
+    }
+    format!("{:?}...", name.chars().take(MOST).collect::<String>())
+}
+
+/// One reason why a source tensor cannot go into an artifact.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The tensor's name as displayed: escaped where it is not printable UTF-8.
+    pub tensor: String,
+    /// The source's type name.
+    pub source_type: String,
+    /// Why it is refused.
+    pub reason: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tensor \"{}\" ({}): {}", self.tensor, self.source_type, self.reason)
+    }
+}
+
+fn refusal_list(refusals: &[Refusal]) -> String {
+    let mut text = format!("{} tensor(s) cannot be converted:", refusals.len());
+    for refusal in refusals {
+        text.push_str("\n  ");
+        text.push_str(&refusal.to_string());
+    }
+    text
+}
+
+/// The reasons. Byte counts and offsets are in bytes, dimensions and ranges in elements.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "the fields are named after what the messages print")]
+pub enum ArtifactErrorKind {
+    /// The operating system refused an operation.
+    #[error("{what}: {source}")]
+    Io { what: &'static str, source: std::io::Error },
+    /// The file does not begin with a container magic.
+    #[error("the file begins with {found}: not a .ninfer file")]
+    NotArtifact { found: String },
+    /// Version 1 or 2 of the container.
+    #[error("this is a .ninfer file of version {found}")]
+    OldVersion { found: u8 },
+    /// A version that this reader does not know.
+    #[error("this is a .ninfer file of version {found}")]
+    UnknownVersion { found: u16 },
+    /// A part file was opened as an entry file.
+    #[error("this is part {index} of an artifact in several files")]
+    PartAsEntry { index: u64 },
+    /// The file is shorter than its own framing says.
+    #[error("{what} ends at byte {end}, but the file has {file_bytes} bytes and is cut short")]
+    CutShort { what: &'static str, end: u64, file_bytes: u64 },
+    /// `json_bytes` breaks a rule.
+    #[error("json_bytes is {found}")]
+    JsonBytes { found: u64, rule: String },
+    /// Padding that is not zero.
+    #[error("padding byte {found:#04x}")]
+    Padding { found: u8 },
+    /// A file has another length than the directory says.
+    #[error("the file has {found} bytes")]
+    FileLength { found: u64, wanted: u64 },
+    /// A part file carries another index.
+    #[error("the file says it is part {found}")]
+    PartIndex { found: u64, wanted: u64 },
+    /// A part file belongs to another write.
+    #[error("artifact_id is {found}")]
+    PartId { found: String, wanted: String },
+    /// A part file does not begin with the part magic.
+    #[error("the file begins with {found}: not a part file")]
+    NotPart { found: String },
+    /// A part file is needed and cannot be opened.
+    #[error("part {index} is needed and cannot be opened: {source}")]
+    PartMissing { index: usize, source: std::io::Error },
+
+    /// The directory is not JSON.
+    #[error("the directory is not valid JSON: {message}")]
+    JsonSyntax { message: String },
+    /// The directory nests too deep or has too many values.
+    #[error("the directory {what} {limit}")]
+    JsonLimit { what: &'static str, limit: usize },
+    /// An object has a member twice.
+    #[error("duplicate member {}", quoted(name))]
+    DuplicateMember { name: String },
+    /// A record has a member that its kind does not have.
+    #[error("a {record} has no member {}", quoted(member))]
+    UnknownMember { record: &'static str, member: String, allowed: &'static [&'static str] },
+    /// A record lacks a member.
+    #[error("the {record} has no member {member:?}")]
+    MissingMember { record: &'static str, member: &'static str },
+    /// A value has another type than the member's.
+    #[error("found {found}")]
+    JsonType { found: String, wanted: &'static str },
+    /// A value breaks a rule of its member.
+    #[error("found {found}")]
+    JsonValue { found: String, wanted: String },
+    /// A reference to something that does not exist or is of another kind.
+    #[error("{what} {} {problem}", quoted(id))]
+    Reference { what: &'static str, id: String, problem: &'static str },
+
+    /// No object has this id.
+    #[error("no object has the id {}; there are {objects} objects", quoted(id))]
+    NoObject { id: String, objects: usize },
+    /// The object is of the other kind.
+    #[error("the object is a {found}")]
+    ObjectKind { found: &'static str, wanted: &'static str },
+    /// Format, layout, shape or size of an object, or its values.
+    #[error(transparent)]
+    Format(FormatError),
+    /// `bytes` of an object is not the encoded size of its layout.
+    #[error("the directory gives {found} bytes")]
+    ObjectBytes { found: u64, wanted: u64, format: &'static str, shape: ShapeText },
+    /// A byte range outside an object.
+    #[error("bytes {begin}..{end} are outside the object's {bytes}")]
+    ByteRange { begin: u64, end: u128, bytes: u64 },
+    /// The object is too large for this process.
+    #[error("the object has {bytes} bytes, more than this process can address")]
+    TooLarge { bytes: u64 },
+
+    /// The target exists; nothing is ever overwritten.
+    #[error("the file exists and is not overwritten")]
+    Exists,
+    /// The target's file system can neither link nor rename without replacing.
+    #[error(
+        "the file system can publish a file neither by a hard link nor by a rename that never replaces: {source}"
+    )]
+    CannotPublish { source: std::io::Error },
+    /// The target path cannot be used.
+    #[error("the path {problem}")]
+    TargetPath { problem: &'static str },
+    /// A size of the file to be written does not fit in 64 bits.
+    #[error("{what} does not fit in 64 bits")]
+    SizeOverflow { what: &'static str },
+    /// The size limit leaves no room.
+    #[error(
+        "a file size limit of {limit} bytes leaves no room for payload: {file} alone needs {needs} bytes"
+    )]
+    LimitTooSmall { limit: u64, file: &'static str, needs: u64 },
+    /// The size limit leads to too many files.
+    #[error("a file size limit of {limit} bytes leads to {files} files")]
+    TooManyFiles { limit: u64, files: u64, most: u64 },
+    /// An object received too many bytes.
+    #[error("{given} bytes are more than the {remaining} that remain of the planned {planned}")]
+    TooManyBytes { given: u64, remaining: u64, planned: u64 },
+    /// A source ended before its object was complete.
+    #[error("the source ended after {written} of {planned} bytes")]
+    SourceShort { written: u64, planned: u64 },
+    /// Objects that did not receive all their bytes.
+    #[error("{incomplete} of {objects} objects are incomplete; the first has {written} of {planned} bytes")]
+    Coverage { incomplete: usize, objects: usize, written: u64, planned: u64 },
+    /// The directory grew beyond the space reserved for it.
+    #[error("the directory needs {needs} bytes, {reserved} are reserved")]
+    DirectoryGrew { needs: u64, reserved: u64 },
+    /// The operation was stopped by its progress callback.
+    #[error("stopped on request after {done} of {total} bytes; nothing was written")]
+    Cancelled { done: u64, total: u64 },
+    /// No randomness for a new artifact id.
+    #[error("the operating system gave no random bytes for the artifact id: {message}")]
+    NoRandomness { message: String },
+
+    /// Source tensors that cannot be converted; all of them.
+    #[error("{}", refusal_list(refusals))]
+    Refused { refusals: Vec<Refusal> },
+    /// A source file is not the one that was planned from.
+    #[error("the file changed since the conversion was planned")]
+    SourceChanged,
+    /// Nothing would be left to write.
+    #[error("the source has no tensor that can be converted")]
+    NothingToConvert,
+    /// Reading the GGUF source failed.
+    #[error(transparent)]
+    Gguf(GgufError),
+}
+
+impl ArtifactErrorKind {
+    fn expected(&self) -> Option<String> {
+        Some(match self {
+            Self::NotArtifact { .. } => "the bytes 4e 49 4e 46 45 52 00 03 (\"NINFER\", 0, 3)".into(),
+            Self::OldVersion { .. } | Self::UnknownVersion { .. } => "version 3, the only one read".into(),
+            Self::PartAsEntry { .. } => "the entry file, whose name has no part suffix".into(),
+            Self::JsonBytes { rule, .. } => rule.clone(),
+            Self::Padding { .. } => "zero".into(),
+            Self::FileLength { wanted, .. } => format!("exactly {wanted} bytes"),
+            Self::PartIndex { wanted, .. } => format!("part {wanted}"),
+            Self::PartId { wanted, .. } => format!("{wanted}, the entry file's"),
+            Self::NotPart { .. } => "the bytes 4e 49 4e 50 52 54 00 03 (\"NINPRT\", 0, 3)".into(),
+            Self::UnknownMember { allowed, .. } => format!("only {}", allowed.join(", ")),
+            Self::JsonType { wanted, .. } => (*wanted).into(),
+            Self::JsonValue { wanted, .. } => wanted.clone(),
+            Self::TooManyFiles { most, .. } => format!("at most {most}"),
+            Self::ObjectKind { wanted, .. } => format!("a {wanted}"),
+            Self::ObjectBytes { wanted, format, shape, .. } => {
+                format!("{wanted}, the encoded size of {format} with shape {shape}")
+            }
+            _ => return None,
+        })
+    }
+}
