@@ -21,6 +21,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use ninfer_formats::codec::Half;
+use ninfer_formats::encoder::{RowEncoder, RowFault, RowSlices, Source};
 use ninfer_formats::{FormatId, TensorView};
 
 use crate::arch;
@@ -41,6 +42,15 @@ pub(crate) type NarrowFn = unsafe fn(half: Half, values: &[f32], words: &mut [u1
 /// Quantises one column of K values to its `ceil(K / 32)` blocks ([`crate::q8_1`] has the arithmetic).
 /// The error is the index of the first value that is not finite; the output is unspecified then.
 pub(crate) type QuantizeFn = unsafe fn(x: &[f32], out: Q8ColumnMut<'_>) -> Result<(), usize>;
+
+/// Encodes one row of K source values by the encoder's method; `out` is one row of its format. The error is what
+/// [`RowEncoder::encode_row`] gives for the row as binary32 values, or the first value that does not fit binary32.
+pub(crate) type EncodeFn = unsafe fn(
+    encoder: &RowEncoder<'_>,
+    source: Source<'_>,
+    out: RowSlices<'_>,
+    scratch: &mut Scratch,
+) -> Result<(), RowFault>;
 
 /// A16 product of the view's rows with the columns `columns` of `x`, in the order of [`crate::order`].
 ///
@@ -173,6 +183,11 @@ pub(crate) fn quantize(isa: Isa) -> Picked<QuantizeFn> {
     pick(isa, |isa| arch::common(isa)?.quantize)
 }
 
+/// The row encoder.
+pub(crate) fn encode(isa: Isa) -> Picked<EncodeFn> {
+    pick(isa, arch::encode)
+}
+
 /// How a driver calls a product entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Width {
@@ -245,6 +260,22 @@ impl Picked<DecodeFn> {
         assert_eq!(out.len(), view.rows() * k.len());
         // SAFETY: a `Picked` is made by `pick` for an available token only, so the machine has the entry's features.
         unsafe { (self.entry)(view, k, out) }
+    }
+}
+
+impl Picked<EncodeFn> {
+    /// Calls the entry; see [`EncodeFn`].
+    #[inline]
+    pub(crate) fn call(
+        &self,
+        encoder: &RowEncoder<'_>,
+        source: Source<'_>,
+        out: RowSlices<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<(), RowFault> {
+        assert_eq!(source.len(), encoder.k());
+        // SAFETY: a `Picked` is made by `pick` for an available token only, so the machine has the entry's features.
+        unsafe { (self.entry)(encoder, source, out, scratch) }
     }
 }
 

@@ -41,6 +41,8 @@ pub mod order;
 mod pool;
 pub mod q8_1;
 mod scalar;
+#[cfg(target_arch = "x86_64")]
+mod search;
 mod tile;
 
 pub use error::OpError;
@@ -48,6 +50,7 @@ pub use isa::Isa;
 pub use ninfer_formats::TensorView;
 pub use ninfer_formats::codec::Half;
 pub use ops::decode::{decode_f32, decode_half, decode_i32};
+pub use ops::encode::{encode, encode_rows};
 pub use ops::matmul::{Precision, Workspace, matmul, matmul_in, matmul_q8_1};
 pub use ops::quantize::quantize_q8_1;
 pub use ops::{Dispatch, Ran};

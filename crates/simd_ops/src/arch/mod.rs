@@ -1,16 +1,30 @@
 //! What belongs to one CPU architecture. The only place with `cfg(target_arch)` besides the ISA tokens.
 
 pub(crate) mod float_mode;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod x86_64;
 
 use ninfer_formats::FormatId;
 
 use crate::isa::Isa;
-use crate::kernels::{Common, KernelSet};
+use crate::kernels::{Common, EncodeFn, KernelSet};
 
 /// The entries that one token has for one format; `None` for a token without kernels on this architecture.
 pub(crate) fn kernels(isa: Isa, format: FormatId) -> Option<KernelSet> {
     match isa {
         Isa::Scalar => Some(crate::scalar::kernels(format)),
+        _ => None,
+    }
+}
+
+/// The row encoder of one token.
+pub(crate) fn encode(isa: Isa) -> Option<EncodeFn> {
+    match isa {
+        Isa::Scalar => Some(crate::scalar::encode::row),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => Some(x86_64::avx2::encode::row),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => Some(x86_64::avx512::encode::row),
         _ => None,
     }
 }

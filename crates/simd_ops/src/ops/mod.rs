@@ -1,6 +1,7 @@
 //! The operations: check everything, find the kernels once, split rows over threads.
 
 pub mod decode;
+pub mod encode;
 pub mod matmul;
 pub mod quantize;
 

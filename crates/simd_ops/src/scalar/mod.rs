@@ -6,6 +6,7 @@
 pub(crate) mod a16;
 pub(crate) mod a8;
 pub(crate) mod decode;
+pub(crate) mod encode;
 
 pub(crate) use a8::Run;
 

@@ -1,0 +1,4 @@
+//! Kernels of the token `avx2`.
+
+pub(crate) mod encode;
+mod search;

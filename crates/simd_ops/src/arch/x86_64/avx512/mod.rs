@@ -1,0 +1,4 @@
+//! Kernels of the token `avx512`.
+
+pub(crate) mod encode;
+mod search;

@@ -1,0 +1,15 @@
+//! Encoders: the portable code of `ninfer-formats`, row by row.
+
+use ninfer_formats::encoder::{RowEncoder, RowFault, RowSlices, Source};
+
+use crate::kernels::Scratch;
+
+/// See [`crate::kernels::EncodeFn`].
+pub(crate) fn row(
+    encoder: &RowEncoder<'_>,
+    source: Source<'_>,
+    out: RowSlices<'_>,
+    scratch: &mut Scratch,
+) -> Result<(), RowFault> {
+    encoder.encode_row(source.to_f32(&mut scratch.floats)?, out)
+}
