@@ -175,12 +175,18 @@ fn overlapping_tensors() {
     assert_error!(e, K::Overlap { .. }, "tensor \"b\"", "tensor \"a\"");
     let e = Raw::new().tensor("in", &[8], 24, 32).tensor("out", &[96], 24, 0).data(96).refused();
     assert_error!(e, K::Overlap { .. }, "tensor \"in\"", "tensor \"out\"");
+    // A single shared byte.
+    let mut file = Raw::new().u32("general.alignment", 1).tensor("a", &[10], 24, 0).tensor("b", &[3], 24, 9);
+    file.alignment = 1;
+    let file = file.data(12);
+    assert_error!(file.refused(), K::Overlap { .. }, "tensor \"b\"", "tensor \"a\"");
     // Touching ranges and empty tensors in the middle of another are fine.
     Raw::new()
-        .tensor("a", &[32], 24, 0)
-        .tensor("b", &[32], 24, 32)
+        .tensor("a", &[64], 24, 0)
+        .tensor("b", &[32], 24, 64)
         .tensor("none", &[0], 24, 0)
-        .data(64)
+        .tensor("nothing", &[0, 3], 24, 32)
+        .data(96)
         .parse()
         .unwrap();
 }
