@@ -1,6 +1,5 @@
 //! The i types: codes into grids of eight or four values with separate signs, or into sixteen fixed values.
 
-use super::k::twice;
 use super::{Factors, at, block_type, fields, half, half_at, run_scales, scale_run, u16_at, u32_at};
 use crate::scheme::BlockKind;
 use crate::tables::{
@@ -11,7 +10,7 @@ use crate::tables::{
 #[inline(always)]
 #[must_use]
 pub fn negate_lanes(grid: [i8; 8], masks: &[i8; 8]) -> [i8; 8] {
-    std::array::from_fn(|j| (grid[j] ^ masks[j]).wrapping_sub(masks[j]))
+    lanes!(8, j => (grid[j] ^ masks[j]).wrapping_sub(masks[j]))
 }
 
 /// Values of 16 bytes of two nibbles of `iq4_nl` and `iq4_xs`: all low nibbles, then all high nibbles.
@@ -30,7 +29,10 @@ pub fn iq4_values(bytes: &[u8; 16]) -> [i8; 32] {
 /// The values of [`iq4_values`], each pair looked up as one 16-bit word and split by shifts.
 #[inline(always)]
 fn iq4_wide_values(bytes: &[u8; 16]) -> [i16; 32] {
-    let pairs = bytes.map(|q| i16::from_le_bytes(IQ4_PAIRS[usize::from(q)].map(|x| x as u8)));
+    let pairs = lanes!(16, i => {
+        let [low, high] = IQ4_PAIRS[usize::from(bytes[i])];
+        i16::from_le_bytes([low as u8, high as u8])
+    });
     let mut out = [0; 32];
     for i in 0..16 {
         out[i] = (pairs[i] << 8) >> 8;
@@ -48,24 +50,25 @@ pub fn iq1_m_scale(s: &[u8; 8]) -> u16 {
 
 /// `2*s + 1` for each four-bit scale.
 #[inline(always)]
-fn odd<const N: usize>(s: [u8; N]) -> [i8; N] {
-    s.map(|s| 2 * s as i8 + 1)
+fn odd(s: [u8; 16]) -> [i8; 16] {
+    lanes!(16, i => 2 * s[i] as i8 + 1)
 }
 
 /// Nibbles of eight bytes, low nibble first.
 #[inline(always)]
 fn adjacent_nibbles(bytes: &[u8; 8]) -> [u8; 16] {
-    std::array::from_fn(|i| bytes[i / 2] >> (4 * (i % 2)) & 15)
+    lanes!(16, i => bytes[i / 2] >> (4 * (i % 2)) & 15)
 }
 
-/// Places four runs of eight lanes.
-#[inline(always)]
-fn runs_of_8(run: impl Fn(usize) -> [i8; 8]) -> [i8; 32] {
-    let mut out = [0; 32];
-    for (i, lanes) in out.as_chunks_mut().0.iter_mut().enumerate() {
-        *lanes = run(i);
-    }
-    out
+/// Codes of 32 values as four runs of eight lanes; a loop in place like `lanes!`.
+macro_rules! runs_of_8 {
+    ($i:ident => $run:expr) => {{
+        let mut out = [0i8; 32];
+        for ($i, lanes) in out.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            *lanes = $run;
+        }
+        out
+    }};
 }
 
 #[inline(always)]
@@ -80,16 +83,16 @@ fn iq2_xxs_word(block: &[u8; 66], b: usize) -> u32 {
 
 #[inline(always)]
 fn iq2_xxs_factors(block: &[u8; 66]) -> Factors {
-    let scale = std::array::from_fn::<u8, 8, _>(|b| (iq2_xxs_word(block, b) >> 28) as u8);
+    let scale = lanes!(16, i => (iq2_xxs_word(block, i / 2) >> 28) as u8);
     let d = half_at(block, fields::iq2_xxs::D) * 0.125;
-    Factors { d, dmin: 0.0, scale: twice(odd(scale)), min: [0; 16] }
+    Factors { d, dmin: 0.0, scale: odd(scale), min: [0; 16] }
 }
 
 #[inline(always)]
 fn iq2_xxs_codes(block: &[u8; 66], b: usize) -> [i8; 32] {
     let q = at::<4>(block, fields::iq2_xxs::Q + 8 * b);
     let a = iq2_xxs_word(block, b);
-    runs_of_8(|i| negate_lanes(IQ2_XXS[usize::from(q[i])], &PARITY_MASKS[(a >> (7 * i) & 127) as usize]))
+    runs_of_8!(i => negate_lanes(IQ2_XXS[usize::from(q[i])], &PARITY_MASKS[(a >> (7 * i) & 127) as usize]))
 }
 
 #[inline(always)]
@@ -101,7 +104,7 @@ fn iq2_xs_factors(block: &[u8; 74]) -> Factors {
 #[inline(always)]
 fn iq2_xs_codes(block: &[u8; 74], b: usize) -> [i8; 32] {
     let words = at::<8>(block, fields::iq2_xs::Q + 8 * b);
-    runs_of_8(|i| {
+    runs_of_8!(i => {
         let q = usize::from(u16_at(words, 2 * i));
         negate_lanes(IQ2_XS[q & 511], &PARITY_MASKS[q >> 9])
     })
@@ -118,7 +121,7 @@ fn iq2_s_codes(block: &[u8; 82], b: usize) -> [i8; 32] {
     let q = at::<4>(block, fields::iq2_s::Q + 4 * b);
     let signs = at::<4>(block, fields::iq2_s::SG + 4 * b);
     let high = usize::from(block[fields::iq2_s::QH + b]);
-    runs_of_8(|i| {
+    runs_of_8!(i => {
         let code = usize::from(q[i]) | (high >> (2 * i) & 3) << 8;
         negate_lanes(IQ2_S[code], &SIGN_MASKS[usize::from(signs[i])])
     })
@@ -126,16 +129,16 @@ fn iq2_s_codes(block: &[u8; 82], b: usize) -> [i8; 32] {
 
 #[inline(always)]
 fn iq3_xxs_factors(block: &[u8; 98]) -> Factors {
-    let scale = std::array::from_fn::<u8, 8, _>(|b| (u32_at(block, fields::iq3_xxs::A + 4 * b) >> 28) as u8);
+    let scale = lanes!(16, i => (u32_at(block, fields::iq3_xxs::A + 4 * (i / 2)) >> 28) as u8);
     let d = half_at(block, fields::iq3_xxs::D) * 0.25;
-    Factors { d, dmin: 0.0, scale: twice(odd(scale)), min: [0; 16] }
+    Factors { d, dmin: 0.0, scale: odd(scale), min: [0; 16] }
 }
 
 #[inline(always)]
 fn iq3_xxs_codes(block: &[u8; 98], b: usize) -> [i8; 32] {
     let q = at::<8>(block, fields::iq3_xxs::Q + 8 * b);
     let a = u32_at(block, fields::iq3_xxs::A + 4 * b);
-    runs_of_8(|i| {
+    runs_of_8!(i => {
         let grid = pair_of_4(IQ3_XXS[usize::from(q[2 * i])], IQ3_XXS[usize::from(q[2 * i + 1])]);
         negate_lanes(grid, &PARITY_MASKS[(a >> (7 * i) & 127) as usize])
     })
@@ -144,7 +147,7 @@ fn iq3_xxs_codes(block: &[u8; 98], b: usize) -> [i8; 32] {
 #[inline(always)]
 fn iq3_s_factors(block: &[u8; 110]) -> Factors {
     let s = at::<4>(block, fields::iq3_s::S);
-    let scale = std::array::from_fn(|i| s[i / 4] >> (4 * (i / 2 % 2)) & 15);
+    let scale = lanes!(16, i => s[i / 4] >> (4 * (i / 2 % 2)) & 15);
     Factors { d: half_at(block, fields::iq3_s::D), dmin: 0.0, scale: odd(scale), min: [0; 16] }
 }
 
@@ -153,39 +156,41 @@ fn iq3_s_codes(block: &[u8; 110], b: usize) -> [i8; 32] {
     let q = at::<8>(block, fields::iq3_s::Q + 8 * b);
     let signs = at::<4>(block, fields::iq3_s::SG + 4 * b);
     let high = usize::from(block[fields::iq3_s::QH + b]);
-    let code = |i: usize| usize::from(q[i]) | (high >> i & 1) << 8;
-    runs_of_8(|i| {
-        let grid = pair_of_4(IQ3_S[code(2 * i)], IQ3_S[code(2 * i + 1)]);
+    runs_of_8!(i => {
+        let grid = pair_of_4(
+            IQ3_S[usize::from(q[2 * i]) | (high >> (2 * i) & 1) << 8],
+            IQ3_S[usize::from(q[2 * i + 1]) | (high >> (2 * i + 1) & 1) << 8],
+        );
         negate_lanes(grid, &SIGN_MASKS[usize::from(signs[i])])
     })
 }
 
-/// `8*grid + 1`, or `8*grid - 1` where delta is negative.
+/// `8*grid + 1`, or `8*grid - 1` where the sign bit of delta is set.
 #[inline(always)]
 fn iq1_lanes(code: usize, negative: bool) -> [i8; 8] {
     let delta = if negative { -1 } else { 1 };
-    IQ1_TIMES_8[code].map(|g| g + delta)
+    let grid = IQ1_TIMES_8[code];
+    lanes!(8, j => grid[j] + delta)
 }
 
 #[inline(always)]
 fn iq1_s_factors(block: &[u8; 50]) -> Factors {
-    let scale =
-        std::array::from_fn::<u8, 8, _>(|b| (u16_at(block, fields::iq1_s::QH + 2 * b) >> 12 & 7) as u8);
+    let scale = lanes!(16, i => (u16_at(block, fields::iq1_s::QH + 2 * (i / 2)) >> 12 & 7) as u8);
     let d = half_at(block, fields::iq1_s::D) * 0.125;
-    Factors { d, dmin: 0.0, scale: twice(odd(scale)), min: [0; 16] }
+    Factors { d, dmin: 0.0, scale: odd(scale), min: [0; 16] }
 }
 
 #[inline(always)]
 fn iq1_s_codes(block: &[u8; 50], b: usize) -> [i8; 32] {
     let q = at::<4>(block, fields::iq1_s::Q + 4 * b);
     let high = usize::from(u16_at(block, fields::iq1_s::QH + 2 * b));
-    runs_of_8(|i| iq1_lanes(usize::from(q[i]) | (high >> (3 * i) & 7) << 8, high >> 15 != 0))
+    runs_of_8!(i => iq1_lanes(usize::from(q[i]) | (high >> (3 * i) & 7) << 8, high >> 15 != 0))
 }
 
 #[inline(always)]
 fn iq1_m_factors(block: &[u8; 56]) -> Factors {
     let s = at::<8>(block, fields::iq1_m::S);
-    let scale = std::array::from_fn(|i| (u16_at(s, 2 * (i / 4)) >> (3 * (i % 4)) & 7) as u8);
+    let scale = lanes!(16, i => (u16_at(s, 2 * (i / 4)) >> (3 * (i % 4)) & 7) as u8);
     let d = half(iq1_m_scale(s)) * 0.125;
     Factors { d, dmin: 0.0, scale: odd(scale), min: [0; 16] }
 }
@@ -194,7 +199,7 @@ fn iq1_m_factors(block: &[u8; 56]) -> Factors {
 fn iq1_m_codes(block: &[u8; 56], b: usize) -> [i8; 32] {
     let q = at::<4>(block, fields::iq1_m::Q + 4 * b);
     let high = usize::from(u16_at(block, fields::iq1_m::QH + 2 * b));
-    runs_of_8(|i| {
+    runs_of_8!(i => {
         let nibble = high >> (4 * i) & 15;
         iq1_lanes(usize::from(q[i]) | (nibble & 7) << 8, nibble & 8 != 0)
     })
@@ -219,7 +224,7 @@ fn iq4_nl_wide(block: &[u8; 18], _: usize) -> [i16; 32] {
 fn iq4_xs_factors(block: &[u8; 136]) -> Factors {
     let high = u16_at(block, fields::iq4_xs::SH);
     let sl = at::<4>(block, fields::iq4_xs::SL);
-    let scale = std::array::from_fn(|i| {
+    let scale = lanes!(16, i => {
         let b = i / 2;
         let low = sl[b / 2] >> (4 * (b % 2)) & 15;
         (low | ((high >> (2 * b)) as u8 & 3) << 4) as i8 - 32

@@ -37,8 +37,8 @@ fn join(low: u32, high: u32) -> [u8; 8] {
 
 /// Each of eight factors for both halves of its 32 values.
 #[inline(always)]
-pub(super) fn twice(x: [i8; 8]) -> [i8; 16] {
-    std::array::from_fn(|i| x[i / 2])
+fn twice(x: [i8; 8]) -> [i8; 16] {
+    lanes!(16, i => x[i / 2])
 }
 
 #[inline(always)]
@@ -47,23 +47,25 @@ fn q2_k_factors(block: &[u8; 84]) -> Factors {
     Factors {
         d: half_at(block, fields::q2_k::D),
         dmin: half_at(block, fields::q2_k::DMIN),
-        scale: s.map(|s| (s & 15) as i8),
-        min: s.map(|s| (s >> 4) as i8),
+        scale: lanes!(16, i => (s[i] & 15) as i8),
+        min: lanes!(16, i => (s[i] >> 4) as i8),
     }
 }
 
 #[inline(always)]
 fn q2_k_codes(block: &[u8; 84], b: usize) -> [i8; 32] {
     let shift = 2 * (b % 4);
-    at::<32>(block, fields::q2_k::Q + 32 * (b / 4)).map(|q| (q >> shift & 3) as i8)
+    let q = at::<32>(block, fields::q2_k::Q + 32 * (b / 4));
+    lanes!(32, i => (q[i] >> shift & 3) as i8)
 }
 
 #[inline(always)]
 fn q3_k_factors(block: &[u8; 110]) -> Factors {
+    let s = q3_k_scales(at(block, fields::q3_k::S));
     Factors {
         d: half_at(block, fields::q3_k::D),
         dmin: 0.0,
-        scale: q3_k_scales(at(block, fields::q3_k::S)).map(|s| s as i8 - 32),
+        scale: lanes!(16, i => s[i] as i8 - 32),
         min: [0; 16],
     }
 }
@@ -73,7 +75,7 @@ fn q3_k_codes(block: &[u8; 110], b: usize) -> [i8; 32] {
     let (q, hm) = (at::<32>(block, fields::q3_k::Q + 32 * (b / 4)), at::<32>(block, fields::q3_k::HM));
     let shift = 2 * (b % 4);
     // The third bit is stored inverted: a clear bit subtracts 4.
-    std::array::from_fn(|i| ((q[i] >> shift & 3) | (hm[i] >> b & 1) << 2) as i8 - 4)
+    lanes!(32, i => ((q[i] >> shift & 3) | (hm[i] >> b & 1) << 2) as i8 - 4)
 }
 
 #[inline(always)]
@@ -82,30 +84,32 @@ fn k_scales_and_minima(block: &[u8]) -> Factors {
     Factors {
         d: half_at(block, fields::q4_k::D),
         dmin: half_at(block, fields::q4_k::DMIN),
-        scale: twice(scale.map(|s| s as i8)),
-        min: twice(min.map(|m| m as i8)),
+        scale: twice(lanes!(8, i => scale[i] as i8)),
+        min: twice(lanes!(8, i => min[i] as i8)),
     }
 }
 
 #[inline(always)]
 fn q4_k_codes(block: &[u8; 144], b: usize) -> [i8; 32] {
     let shift = 4 * (b % 2);
-    at::<32>(block, fields::q4_k::Q + 32 * (b / 2)).map(|q| (q >> shift & 15) as i8)
+    let q = at::<32>(block, fields::q4_k::Q + 32 * (b / 2));
+    lanes!(32, i => (q[i] >> shift & 15) as i8)
 }
 
 #[inline(always)]
 fn q5_k_codes(block: &[u8; 176], b: usize) -> [i8; 32] {
     let (q, qh) = (at::<32>(block, fields::q5_k::Q + 32 * (b / 2)), at::<32>(block, fields::q5_k::QH));
     let shift = 4 * (b % 2);
-    std::array::from_fn(|i| ((q[i] >> shift & 15) | (qh[i] >> b & 1) << 4) as i8)
+    lanes!(32, i => ((q[i] >> shift & 15) | (qh[i] >> b & 1) << 4) as i8)
 }
 
 #[inline(always)]
 fn q6_k_factors(block: &[u8; 210]) -> Factors {
+    let s = at::<16>(block, fields::q6_k::SC);
     Factors {
         d: half_at(block, fields::q6_k::D),
         dmin: 0.0,
-        scale: at::<16>(block, fields::q6_k::SC).map(|s| s as i8),
+        scale: lanes!(16, i => s[i] as i8),
         min: [0; 16],
     }
 }
@@ -116,7 +120,7 @@ fn q6_k_codes(block: &[u8; 210], b: usize) -> [i8; 32] {
     let ql = at::<32>(block, fields::q6_k::QL + 64 * half + 32 * (run % 2));
     let qh = at::<32>(block, fields::q6_k::QH + 32 * half);
     let (low_shift, high_shift) = (4 * (run / 2), 2 * run);
-    std::array::from_fn(|i| ((ql[i] >> low_shift & 15) | (qh[i] >> high_shift & 3) << 4) as i8 - 32)
+    lanes!(32, i => ((ql[i] >> low_shift & 15) | (qh[i] >> high_shift & 3) << 4) as i8 - 32)
 }
 
 block_type! {

@@ -34,18 +34,21 @@ fn plain_factors(block: &[u8]) -> Factors {
 
 #[inline(always)]
 fn q8_0_codes(block: &[u8], _: usize) -> [i8; 32] {
-    at::<32>(block, fields::q8_0::Q).map(|q| q as i8)
+    let q = at::<32>(block, fields::q8_0::Q);
+    lanes!(32, i => q[i] as i8)
 }
 
 #[inline(always)]
 fn q4_0_codes(block: &[u8], _: usize) -> [i8; 32] {
-    low_then_high_nibbles(at(block, fields::q4_0::Q)).map(|q| q as i8 - 8)
+    let q = low_then_high_nibbles(at(block, fields::q4_0::Q));
+    lanes!(32, i => q[i] as i8 - 8)
 }
 
 #[inline(always)]
 fn q5_0_codes(block: &[u8], _: usize) -> [i8; 32] {
     let high = u32_at(block, fields::q5_0::QH).to_le_bytes();
-    let mut out = low_then_high_nibbles(at(block, fields::q5_0::Q)).map(|q| q as i8 - 16);
+    let q = low_then_high_nibbles(at(block, fields::q5_0::Q));
+    let mut out = lanes!(32, i => q[i] as i8 - 16);
     for (lanes, high) in out.as_chunks_mut::<8>().0.iter_mut().zip(high) {
         for (q, mask) in lanes.iter_mut().zip(&SIGN_MASKS[usize::from(high)]) {
             *q += mask & 16;
@@ -56,7 +59,8 @@ fn q5_0_codes(block: &[u8], _: usize) -> [i8; 32] {
 
 #[inline(always)]
 fn q2_0_codes(block: &[u8], b: usize) -> [i8; 32] {
-    two_bit_fields(at(block, fields::q2_0::Q + 8 * b)).map(|q| q - 1)
+    let q = two_bit_fields(at(block, fields::q2_0::Q + 8 * b));
+    lanes!(32, i => q[i] - 1)
 }
 
 block_type! {

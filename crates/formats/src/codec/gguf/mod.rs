@@ -10,6 +10,18 @@
 //! one block. All of them are safe portable code marked `#[inline(always)]` where a caller may want them compiled for
 //! a wider instruction set.
 
+/// An array of `$n` integers, lane by lane. A loop in place, not a closure: the compiler may leave a closure that is used
+/// often as a function of its own, which would lose the instruction set of the caller.
+macro_rules! lanes {
+    ($n:literal, $i:ident => $value:expr) => {{
+        let mut out = [0; $n];
+        for ($i, lane) in out.iter_mut().enumerate() {
+            *lane = $value;
+        }
+        out
+    }};
+}
+
 pub mod fields;
 pub mod ints;
 mod iq;
