@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+import ninfer_rs as nr
+from ninfer_rs import oracle
 from support import (
     FLOATS,
     FP8,
@@ -22,10 +25,8 @@ from support import (
     shape_for,
 )
 
-import ninfer_rs as nr
-from ninfer_rs import oracle
-
 COLUMNS = (1, 2, 3, 7, 8, 16, 33)
+ENCODED = [n for n in NAMES if any(n in formats for formats in oracle.METHODS.values())]
 
 
 def payload_of(t: nr.Tensor) -> tuple[str, tuple[int, ...], Any, int]:
@@ -34,7 +35,8 @@ def payload_of(t: nr.Tensor) -> tuple[str, tuple[int, ...], Any, int]:
 
 def test_registries_agree() -> None:
     assert list(nr.FORMATS) == list(oracle.FORMATS)
-    fields = "category layout bits_per_weight group_size code_bits code_min code_max block_values block_bytes ggml_type"
+    fields = "category layout bits_per_weight group_size code_bits code_min code_max"
+    fields += " block_values block_bytes ggml_type"
     for name, f in nr.FORMATS.items():
         theirs = oracle.FORMATS[name]
         for field in fields.split():
@@ -206,9 +208,7 @@ def test_q8_1() -> None:
     assert np.array_equal(ours.q, theirs.q)
 
 
-@pytest.mark.parametrize(
-    "name", [n for n, f in oracle.FORMATS.items() if any(n in m for m in oracle.METHODS.values())]
-)
+@pytest.mark.parametrize("name", ENCODED)
 def test_encoders(name: str) -> None:
     rng = rng_of("encoders", name)
     importance = np.abs(rng.standard_normal(130, np.float32))

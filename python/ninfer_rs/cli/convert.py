@@ -25,8 +25,15 @@ from . import _common as c
 )
 @click.option("--dry-run", is_flag=True, help="Plan only: what every tensor becomes, and the size.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.pass_context
 def command(
-    model: str, output: str, skip_unsupported: bool, file_limit: int | None, dry_run: bool, as_json: bool
+    ctx: click.Context,
+    model: str,
+    output: str,
+    skip_unsupported: bool,
+    file_limit: int | None,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Convert MODEL, a GGUF file (any file of a split set), to the .ninfer artifact OUTPUT.
 
@@ -48,10 +55,20 @@ def command(
         }
         if not dry_run:
             started = time.perf_counter()
-            with c.progress("converting") as step:
-                written = artifact.convert(
-                    source, output, skip_unsupported=skip_unsupported, file_limit=file_limit, progress=step
-                )
+            try:
+                with c.progress("converting") as step:
+                    written = artifact.convert(
+                        source,
+                        output,
+                        skip_unsupported=skip_unsupported,
+                        file_limit=file_limit,
+                        progress=step,
+                    )
+            except KeyboardInterrupt:
+                # It may come when the last file has just been published; what is published is complete.
+                state = f"{output} is complete" if os.path.exists(output) else "nothing was written"
+                click.echo(f"interrupted; {state}", err=True)
+                ctx.exit(130)
             report |= {
                 "files": list(written.files),
                 "bytes": written.bytes,
