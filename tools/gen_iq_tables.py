@@ -2,11 +2,12 @@
 
     python tools/gen_iq_tables.py TABLES.json crates/formats/src/tables
 
-The JSON holds `kvalues_iq4_nl` (16 integers) and `grids`: name -> {entries, values_per_entry, hex}, where each
-hex string is one entry, its values in lane order as int8. The tables are facts of the GGUF file format (ggml's
-`ggml-common.h`). Every entry is written as one packed word, lane 0 in the lowest bits, each lane an index into
-the few distinct values of the grid; the crate expands the words at compile time and checks the result against
-the FNV-1a-64 hash of the JSON's bytes, which is written beside each table.
+The JSON holds `kvalues_iq4_nl` (16 integers) and `grids`: name -> {entries, values_per_entry, hex},
+where each hex string is one entry, its values in lane order as int8. The tables are facts of the
+GGUF file format (ggml's `ggml-common.h`). Every entry is written as one packed word, lane 0 in the
+lowest bits, each lane an index into the few distinct values of the grid; the crate expands the
+words at compile time and checks the result against the FNV-1a-64 hash of the JSON's bytes, which is
+written beside each table.
 """
 
 from __future__ import annotations
