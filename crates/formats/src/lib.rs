@@ -45,7 +45,7 @@ pub use layout::{LAYOUTS, LayoutId, LayoutSpec, encoded_size};
 pub use registry::{FORMATS, FormatId, FormatSpec};
 pub use scheme::{BlockKind, Category, DirectKind, GroupCode, GroupedScheme, RowScale, Scheme};
 pub use shape::{MAX_RANK, ShapeText};
-pub use view::{MatrixShape, RowParts, TensorView};
+pub use view::{MatrixShape, Nvfp4Scales, RowParts, TensorView};
 pub use words::{
     GroupedWords, Nvfp4Words, RowScaledWords, pack_grouped, pack_nvfp4, pack_row_scaled, unpack_codes,
 };

@@ -36,8 +36,8 @@ use crate::tile::Tile;
 pub(crate) type DecodeFn = unsafe fn(view: &TensorView<'_>, k: Range<usize>, out: &mut [f32]);
 
 /// Rounds binary32 to 16-bit words, nearest-even; NaNs become quiet and keep their sign and top payload bits.
-/// The slices have equal lengths.
-pub(crate) type NarrowFn = unsafe fn(half: Half, values: &[f32], words: &mut [u16]);
+/// The slices have equal lengths. Returns whether any word is an infinity.
+pub(crate) type NarrowFn = unsafe fn(half: Half, values: &[f32], words: &mut [u16]) -> bool;
 
 /// Quantises one column of K values to its `ceil(K / 32)` blocks ([`crate::q8_1`] has the arithmetic).
 /// The error is the index of the first value that is not finite; the output is unspecified then.
@@ -282,7 +282,7 @@ impl Picked<EncodeFn> {
 impl Picked<NarrowFn> {
     /// Calls the entry; see [`NarrowFn`].
     #[inline]
-    pub(crate) fn call(&self, half: Half, values: &[f32], words: &mut [u16]) {
+    pub(crate) fn call(&self, half: Half, values: &[f32], words: &mut [u16]) -> bool {
         assert_eq!(values.len(), words.len());
         // SAFETY: a `Picked` is made by `pick` for an available token only, so the machine has the entry's features.
         unsafe { (self.entry)(half, values, words) }

@@ -26,8 +26,8 @@ fn on(isa: Isa) -> Dispatch {
     Dispatch { isa: Some(isa), threads: Some(1) }
 }
 
-/// Tokens that have decoders of their own for every format but the direct ones.
-const WITH_DECODERS: &[Isa] = &[Isa::Scalar];
+/// Tokens that have decoders of their own for every format.
+const WITH_DECODERS: &[Isa] = &[Isa::Scalar, Isa::Avx2, Isa::Avx512];
 
 #[test]
 fn decode_to_binary32() {
@@ -109,6 +109,37 @@ fn rounding_to_16_bits_of_chosen_words() {
         decode_half(&view, Half::Bfloat16, &mut out, &on(isa)).unwrap();
         assert!(out.iter().zip(&bits).all(|(&o, &b)| o == bf16::from_f32(f32::from_bits(b))), "{isa}");
         assert_eq!(out[..4], [0x0040, 0x0002, 0x0001, 0x0000]);
+    }
+}
+
+#[test]
+fn infinities_among_finite_values_are_written_with_all_the_rest() {
+    // An infinite source value is no overflow. One in the vectors, one in the tail, both, at every length.
+    for n in 1..70usize {
+        for at in [vec![0], vec![n - 1], vec![0, n - 1], vec![n / 2]] {
+            let mut values: Vec<f32> = (0..n).map(|i| i as f32 * 0.75 - 9.0).collect();
+            for &i in &at {
+                values[i] = f32::NEG_INFINITY;
+            }
+            let payload: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+            let view = TensorView::new(FormatId::Fp32, &[1, n as u64], 1, &payload).unwrap();
+            for half in [Half::Binary16, Half::Bfloat16] {
+                let expected: Vec<u16> = values.iter().map(|&v| half.round(v)).collect();
+                for isa in sets() {
+                    let mut out = vec![0x1234; n];
+                    decode_half(&view, half, &mut out, &on(isa)).unwrap();
+                    assert_eq!(out, expected, "{isa} {half:?} {n} {at:?}");
+                    // The same place with a finite value too large for binary16.
+                    if half == Half::Binary16 {
+                        let mut payload = payload.clone();
+                        payload[4 * (n - 1)..].copy_from_slice(&70_000.0f32.to_le_bytes());
+                        let view = TensorView::new(FormatId::Fp32, &[1, n as u64], 1, &payload).unwrap();
+                        let error = decode_half(&view, half, &mut out, &on(isa)).unwrap_err().to_string();
+                        assert!(error.contains(&format!("column {}:", n - 1)), "{isa} {n}: {error}");
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -251,6 +282,45 @@ fn products() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn scales_at_the_ends_of_their_ranges() {
+    // nvfp4 divisors and FP8 multipliers whose quotients and products overflow, underflow or meet NaN codes.
+    let mut divisors: Vec<u32> = (0..=255).map(|e| e << 23 | 0x2a_aaab).collect();
+    divisors.extend([1, 0x7f_ffff, 0x80_0000, 0, 0x8000_0000, 0xbf80_0000, 0x7f80_0000, 0x7fc0_0000]);
+    let base = sane(FormatId::Nvfp4, 128, 64, 95);
+    for divisor in divisors {
+        let mut payload = base.payload.clone();
+        let at = payload.len() - 4;
+        payload[at..].copy_from_slice(&divisor.to_le_bytes());
+        // Every scale word occurs, the illegal ones too.
+        for i in 0..512 {
+            payload[128 * 32 + i] = i as u8;
+        }
+        let view = TensorView::new(FormatId::Nvfp4, &[128, 64], 1, &payload).unwrap();
+        check_decode(&view, &format!("nvfp4 divisor {divisor:#x}"));
+    }
+    for format in [FormatId::Fp8E4m3fnRowBf16, FormatId::Fp8E4m3fnRowFp16] {
+        let words: Vec<u16> =
+            (0..=0xffu16).map(|h| h << 8 | 0x55).chain([0, 1, 0x8000, 0x7f80, 0x7c00]).collect();
+        // All codes, then all but the NaNs, whose runs of 32 are decoded another way.
+        let row: Vec<u8> = (0..=255).chain((0..=255).filter(|c| c & 0x7f != 0x7f)).collect();
+        let (n, k) = (words.len(), row.len());
+        let payload = ninfer_formats::pack_row_scaled(format, n, k, &row.repeat(n), &words).unwrap();
+        let view = TensorView::new(format, &[n as u64, k as u64], 1, &payload).unwrap();
+        check_decode(&view, format.name());
+    }
+}
+
+fn check_decode(view: &TensorView<'_>, what: &str) {
+    let mut expected = vec![0.0; view.elements()];
+    view.decode_f32(&mut expected).unwrap();
+    for isa in sets() {
+        let mut out = vec![0.0; view.elements()];
+        decode_f32(view, &mut out, &on(isa)).unwrap();
+        assert!(words(&out) == words(&expected), "{isa} {what}");
     }
 }
 

@@ -13,6 +13,10 @@ use crate::kernels::{Common, EncodeFn, KernelSet};
 pub(crate) fn kernels(isa: Isa, format: FormatId) -> Option<KernelSet> {
     match isa {
         Isa::Scalar => Some(crate::scalar::kernels(format)),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => Some(x86_64::avx2::kernels(format)),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => Some(x86_64::avx512::kernels(format)),
         _ => None,
     }
 }
@@ -33,6 +37,10 @@ pub(crate) fn encode(isa: Isa) -> Option<EncodeFn> {
 pub(crate) fn common(isa: Isa) -> Option<Common> {
     match isa {
         Isa::Scalar => Some(crate::scalar::COMMON),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => Some(x86_64::avx2::COMMON),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => Some(x86_64::avx512::COMMON),
         _ => None,
     }
 }

@@ -24,8 +24,9 @@ pub fn decode_f32(view: &TensorView<'_>, out: &mut [f32], dispatch: &Dispatch) -
     view.check_float_output(out.len())?;
     let isa = dispatch.resolve()?;
     let kernel = kernels::decode(isa, view.format());
+    let parts = dispatch.parts(view.elements(), LEAST)?;
     let mut used = 0;
-    pool::run(pieces(view, out, dispatch.parts(view.elements(), LEAST)?, &mut used), |piece| {
+    pool::run(pieces(view, out, parts, &mut used), |piece| {
         kernel.call(&piece.view, 0..piece.view.k(), piece.out);
     })?;
     Ok(Ran { isa, kernel: kernel.isa, parts: used })
@@ -164,8 +165,9 @@ fn piece_half(
             let floats = &mut floats[..panel.rows() * run.len()];
             let words = &mut out[r * k + begin..][..floats.len()];
             kernel.call(&panel, run, floats);
-            narrow.call(half, floats, words);
-            codec::check_half(half, floats, words).map_err(|(i, v)| (r * k + begin + i, v))?;
+            if narrow.call(half, floats, words) {
+                codec::check_half(half, floats, words).map_err(|(i, v)| (r * k + begin + i, v))?;
+            }
         }
     }
     Ok(())

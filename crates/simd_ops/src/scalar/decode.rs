@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use ninfer_formats::{RowParts, TensorView, codec};
+use ninfer_formats::float::bf16;
+use ninfer_formats::{DirectKind, RowParts, TensorView, codec};
 
 /// Decodes elements `k` of every row of the view with `row`, which is given the parts of one row that hold exactly
 /// these elements.
@@ -14,9 +15,12 @@ pub(crate) fn panel(
     row: impl Fn(&RowParts<'_>, &mut [f32]),
 ) {
     let whole = k == (0..view.k());
-    for (r, out) in out.chunks_exact_mut(k.len().max(1)).enumerate() {
+    let mut rest = out;
+    for r in 0..view.rows() {
+        let (head, tail) = std::mem::take(&mut rest).split_at_mut(k.len());
+        rest = tail;
         let parts = view.row(r);
-        row(&if whole { parts } else { run(&parts, &k) }, out);
+        row(&if whole { parts } else { run(&parts, &k) }, head);
     }
 }
 
@@ -53,6 +57,23 @@ pub(crate) fn run<'a>(parts: &RowParts<'a>, k: &Range<usize>) -> RowParts<'a> {
         RowParts::Blocks { kind, blocks } => {
             let at = |k: usize| k / kind.values() * kind.bytes();
             RowParts::Blocks { kind, blocks: &blocks[at(k.start)..at(k.end)] }
+        }
+    }
+}
+
+/// Direct words to binary32, bit for bit; integers are copied as words.
+#[inline(always)]
+pub(crate) fn direct(kind: DirectKind, bytes: &[u8], out: &mut [f32]) {
+    match kind {
+        DirectKind::Bf16 => {
+            for (o, w) in out.iter_mut().zip(bytes.as_chunks::<2>().0) {
+                *o = bf16::to_f32(u16::from_le_bytes(*w));
+            }
+        }
+        DirectKind::Fp32 | DirectKind::Int32 => {
+            for (o, w) in out.iter_mut().zip(bytes.as_chunks::<4>().0) {
+                *o = f32::from_bits(u32::from_le_bytes(*w));
+            }
         }
     }
 }

@@ -40,10 +40,15 @@ pub(crate) fn kernels(format: FormatId) -> KernelSet {
 /// The scalar entries that do not depend on a format.
 pub(crate) const COMMON: Common = Common { narrow: Some(narrow), quantize: Some(q8_1::quantize_column) };
 
-fn narrow(half: Half, values: &[f32], words: &mut [u16]) {
+/// See [`crate::kernels::NarrowFn`].
+#[inline(always)]
+pub(crate) fn narrow(half: Half, values: &[f32], words: &mut [u16]) -> bool {
+    let mut infinite = false;
     for (word, &value) in words.iter_mut().zip(values) {
         *word = half.round(value);
+        infinite |= half.is_infinite(*word);
     }
+    infinite
 }
 
 fn a8_blocks<F: Fused>(kind: BlockKind) -> A8Fn {

@@ -1,4 +1,26 @@
-//! Kernels of the token `avx512`.
+//! Kernels of the token `avx512`: AVX-512 F, BW, DQ and VL.
 
+mod activations;
+mod decode;
 pub(crate) mod encode;
+mod fp8_row;
+mod gguf_iq;
+mod gguf_k;
+mod gguf_legacy;
+mod grouped;
+mod nvfp4;
+pub(crate) mod prims;
 mod search;
+
+use ninfer_formats::FormatId;
+
+use crate::kernels::{Common, KernelSet};
+
+/// The entries of a format.
+pub(crate) fn kernels(format: FormatId) -> KernelSet {
+    KernelSet { decode: Some(decode::entry(format.scheme())), ..KernelSet::NONE }
+}
+
+/// The entries that do not depend on a format.
+pub(crate) const COMMON: Common =
+    Common { narrow: Some(activations::narrow), quantize: Some(activations::quantize) };
