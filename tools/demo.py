@@ -1,4 +1,5 @@
-"""The main job on one file: convert a GGUF to .ninfer, verify it, decode it, multiply with it, and say what happened.
+"""The main job on one file: convert a GGUF to .ninfer, verify it, decode it, multiply with it, and say what
+happened.
 
 Usage: python tools/demo.py [MODEL.gguf]
 """
@@ -84,7 +85,9 @@ def main() -> int:
             if len(t.shape) == 2 and fmt != "int32":
                 x = rng.standard_normal((2, t.shape[1]), dtype=np.float32)
                 ours = rows.matmul(x, activation="a8")
-                product = check(f"{fmt} product", same(ours, oracle.matmul(fmt, rows.shape, payload, x, activation="a8")))
+                product = check(
+                    f"{fmt} product", same(ours, oracle.matmul(fmt, rows.shape, payload, x, activation="a8"))
+                )
             size = sum(t.nbytes for t in tensors)
             weights = sum(int(np.prod(t.shape, dtype=np.int64)) for t in tensors)
             table.add_row(
@@ -108,8 +111,9 @@ def main() -> int:
         console.print(f"[red]{len(failed)} checks failed:[/red] {', '.join(failed)}")
         return 1
     console.print(
-        "[green]all checks passed[/green]: payloads equal the GGUF's bytes, every word is valid, decoded values and "
-        f"products (first {ORACLE_ROWS} rows of the smallest tensor of each format) equal the independent numpy oracle "
+        "[green]all checks passed[/green]: payloads equal the GGUF's bytes, every word is valid, decoded "
+        f"values and products (first {ORACLE_ROWS} rows of the smallest tensor of each format) "
+        "equal the independent numpy oracle "
         "bit for bit"
     )
     return 0

@@ -1,7 +1,8 @@
 """Writes examples/sample.gguf with our own writer: all 18 ggml block types, F32, F16, BF16, one expert bank.
 
-The bytes come from SHAKE-256, so every machine writes the same file; ``--check`` compares with the committed one.
-Block scales are sane (binary16 magnitudes between 2^-7 and 2^-4, both signs), all other bytes are random.
+The bytes come from SHAKE-256, so every machine writes the same file; ``--check`` compares with the committed
+one. Block scales are sane (binary16 magnitudes between 2^-7 and 2^-4, both signs), all other bytes are
+random.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import ninfer_rs as nr
 SAMPLE = Path(__file__).resolve().parent.parent / "examples" / "sample.gguf"
 ROWS, K = 24, 512
 
-#: Byte offsets of the binary16 scale fields of each block; iq1_m spreads its scale over the top nibbles of four words.
+#: Byte offsets of the binary16 scale fields of each block; iq1_m spreads its scale over the top nibbles
+#: of four words.
 SCALES = {
     "gguf_q2_k": (80, 82),
     "gguf_q3_k": (108,),
@@ -49,7 +51,8 @@ def blocks(name: str, rows: int, k: int) -> np.ndarray:
             out[:, 49 + 2 * i] = (out[:, 49 + 2 * i] & 0x0F) | ((words >> (4 * i)) & 15).astype(np.uint8) << 4
     else:
         for at in SCALES.get(name, (0,)):
-            out[:, at : at + 2] = scale_words(f"{name}/{at}", count).astype("<u2").view(np.uint8).reshape(count, 2)
+            words = scale_words(f"{name}/{at}", count).astype("<u2")
+            out[:, at : at + 2] = words.view(np.uint8).reshape(count, 2)
     return out.reshape(-1)
 
 
@@ -64,7 +67,8 @@ def write(path: Path) -> None:
     for f in nr.FORMATS.values():
         if f.ggml_type is not None:
             payload = blocks(f.name, ROWS, K)
-            tensors[f"blk.0.{f.name.removeprefix('gguf_')}.weight"] = nr.Tensor.from_payload(f.name, (ROWS, K), payload)
+            weight = nr.Tensor.from_payload(f.name, (ROWS, K), payload)
+            tensors[f"blk.0.{f.name.removeprefix('gguf_')}.weight"] = weight
     q4_k = nr.get_format("gguf_q4_k")
     tensors["blk.1.ffn_gate_exps.weight"] = (q4_k.ggml_type, (4, 6, 256), blocks("gguf_q4_k", 24, 256))
     tensors["blk.1.half.weight"] = floats("half", 6 * K).reshape(6, K).astype(np.float16)

@@ -25,7 +25,7 @@ def test_readme_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(BLOCKS) >= 5
     names: dict[str, object] = {}
     for block in BLOCKS:
-        exec(compile(block, "README.md", "exec"), names)  # noqa: S102
+        exec(compile(block, "README.md", "exec"), names)
     assert isinstance(names["q4"], nr.Tensor)
 
 
