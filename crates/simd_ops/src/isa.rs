@@ -28,6 +28,8 @@ pub enum Isa {
     Avx512,
     /// `avx512` with the 512-bit integer dot products.
     Avx512Vnni,
+    /// `avx512_vnni` with tile registers and their 8-bit dot products (AMX), where the system grants their use.
+    AmxInt8,
     /// AArch64 with Advanced SIMD.
     Neon,
     /// `neon` with the 8-bit dot products.
@@ -80,14 +82,36 @@ features!($, "aarch64", is_aarch64_feature_detected, NEON_DOTPROD, has_neon_dotp
 features!($, "aarch64", is_aarch64_feature_detected, NEON_I8MM, has_neon_i8mm, neon_i8mm_entry,
     ["neon", "dotprod", "i8mm"]);
 
+/// The features of `amx_int8`. The last two are detected beside the kernels, the system's permission with them.
+const AMX_INT8: &[&str] = &[
+    "avx2",
+    "fma",
+    "f16c",
+    "avx512f",
+    "avx512bw",
+    "avx512dq",
+    "avx512vl",
+    "avx512vnni",
+    "amx-tile",
+    "amx-int8",
+];
+
+fn has_amx_int8() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return has_avx512_vnni() && crate::arch::x86_64::amx_int8::available();
+    #[cfg(not(target_arch = "x86_64"))]
+    return false;
+}
+
 impl Isa {
     /// All tokens; of those a machine has, the last is its best.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Scalar,
         Self::Avx2,
         Self::AvxVnni,
         Self::Avx512,
         Self::Avx512Vnni,
+        Self::AmxInt8,
         Self::Neon,
         Self::NeonDotprod,
         Self::NeonI8mm,
@@ -102,6 +126,7 @@ impl Isa {
             Self::AvxVnni => "avx_vnni",
             Self::Avx512 => "avx512",
             Self::Avx512Vnni => "avx512_vnni",
+            Self::AmxInt8 => "amx_int8",
             Self::Neon => "neon",
             Self::NeonDotprod => "neon_dotprod",
             Self::NeonI8mm => "neon_i8mm",
@@ -117,6 +142,7 @@ impl Isa {
             Self::AvxVnni => AVX_VNNI,
             Self::Avx512 => AVX512,
             Self::Avx512Vnni => AVX512_VNNI,
+            Self::AmxInt8 => AMX_INT8,
             Self::Neon => NEON,
             Self::NeonDotprod => NEON_DOTPROD,
             Self::NeonI8mm => NEON_I8MM,
@@ -131,6 +157,7 @@ impl Isa {
             Self::Avx2 | Self::Neon => Some(Self::Scalar),
             Self::AvxVnni | Self::Avx512 => Some(Self::Avx2),
             Self::Avx512Vnni => Some(Self::Avx512),
+            Self::AmxInt8 => Some(Self::Avx512Vnni),
             Self::NeonDotprod => Some(Self::Neon),
             Self::NeonI8mm => Some(Self::NeonDotprod),
         }
@@ -152,6 +179,7 @@ impl Isa {
                 Self::AvxVnni => has_avx_vnni(),
                 Self::Avx512 => has_avx512(),
                 Self::Avx512Vnni => has_avx512_vnni(),
+                Self::AmxInt8 => has_amx_int8(),
                 Self::Neon => has_neon(),
                 Self::NeonDotprod => has_neon_dotprod(),
                 Self::NeonI8mm => has_neon_i8mm(),

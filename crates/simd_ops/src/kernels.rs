@@ -100,6 +100,8 @@ pub(crate) struct Scratch {
     pub floats: Vec<f32>,
     /// For unpacked runs of 32 values.
     pub runs: Vec<crate::scalar::Run>,
+    /// For matrix-matrix products.
+    pub panels: crate::panel::Memory,
 }
 
 /// Most columns that a [`Products::few`] entry takes.

@@ -38,6 +38,7 @@ pub mod isa;
 mod kernels;
 mod ops;
 pub mod order;
+mod panel;
 mod pool;
 pub mod q8_1;
 mod scalar;

@@ -17,6 +17,10 @@ pub(crate) fn kernels(isa: Isa, format: FormatId) -> Option<KernelSet> {
         Isa::Avx2 => Some(x86_64::avx2::kernels(format)),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => Some(x86_64::avx512::kernels(format)),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Vnni => Some(x86_64::avx512_vnni::kernels(format)),
+        #[cfg(target_arch = "x86_64")]
+        Isa::AmxInt8 => Some(x86_64::amx_int8::kernels(format)),
         _ => None,
     }
 }

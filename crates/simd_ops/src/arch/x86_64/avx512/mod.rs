@@ -4,6 +4,7 @@ mod activations;
 mod decode;
 pub(crate) mod encode;
 mod fp8_row;
+pub(in crate::arch::x86_64) mod gemm;
 mod gguf_iq;
 mod gguf_k;
 mod gguf_legacy;

@@ -1,0 +1,168 @@
+//! A8 matrix-matrix products with 512-bit integer dot products.
+//!
+//! Four values of a row are broadcast against four values of sixteen columns. The instruction multiplies unsigned
+//! with signed bytes, so the codes carry their format's offset, and the integer sums start at `-offset * sum(x)`.
+//! They stay far inside 32 bits: at most 32 * 255 * 127 either way.
+
+use std::arch::x86_64::*;
+
+use ninfer_formats::{RowParts, TensorView};
+
+use crate::arch::x86_64::avx512::gemm::{fetch, load, load_i, minima, store, transpose};
+use crate::isa::avx512_vnni_entry;
+use crate::kernels::Scratch;
+use crate::panel::{Accumulators, Group, Minimum, Panel, Shape, Source, Steps, product};
+use crate::q8_1::Q8_1;
+use crate::tile::Tile;
+
+const PLAIN: u8 = Shape::Plain as u8;
+const SCALED: u8 = Shape::Scaled as u8;
+const SPLIT: u8 = Shape::Split as u8;
+const HALVES: u8 = Shape::Halves as u8;
+
+/// Rows whose sums are formed at the same time: enough chains to hide the latency of the dot product.
+const ABREAST: usize = 8;
+
+avx512_vnni_entry! {
+    /// See [`crate::kernels::A8Fn`].
+    pub(in crate::arch::x86_64) fn many<S: Source>(
+        view: &TensorView<'_>,
+        x: &Q8_1,
+        columns: std::ops::Range<usize>,
+        out: &mut Tile<'_>,
+        scratch: &mut Scratch,
+    ) {
+        let steps = Steps {
+            terms: |p: &Panel, h: usize, x: Group<'_>, acc: &mut Accumulators| match S::SHAPE {
+                Shape::Plain => terms::<PLAIN>(p, h, x, acc),
+                Shape::Scaled => terms::<SCALED>(p, h, x, acc),
+                Shape::Split => terms::<SPLIT>(p, h, x, acc),
+                Shape::Halves => terms::<HALVES>(p, h, x, acc),
+            },
+            minima: |p: &Panel, h: usize, x: Group<'_>, acc: &mut Accumulators| match S::MINIMUM {
+                Minimum::None => {}
+                kind => minima(kind, p, h, x, acc),
+            },
+            transpose: |acc: &mut Accumulators| transpose(acc),
+        };
+        // A closure of this function is compiled for its features; the bare function would not be.
+        let unpack = |row: &RowParts<'_>, first, count, offset, p: &mut Panel, r| {
+            S::unpack(row, first, count, offset, p, r);
+        };
+        product::<S>(view, x, columns, out, &mut scratch.panels, S::OFFSET, unpack, &steps);
+    }
+
+    /// Adds the products of the four values `4 q .. 4 q + 4` of each of eight rows with those of sixteen columns.
+    ///
+    /// Written out because the order matters: left to itself the compiler runs the rows' chains one after the other,
+    /// and the latency of the instruction shows.
+    #[inline]
+    fn dots(sums: &mut [__m512i; ABREAST], rows: &[[u8; 32]; ABREAST], q: usize, x: __m512i) {
+        assert!(q < 8);
+        let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = *sums;
+        // SAFETY: reads four bytes of each of the eight rows; `q < 8` keeps them inside. Only the named registers are
+        // written, and the features are the function's own.
+        unsafe {
+            std::arch::asm!(
+                "vpbroadcastd zmm31, dword ptr [{p}]",
+                "vpdpbusd {a}, zmm31, {x}",
+                "vpbroadcastd zmm31, dword ptr [{p} + 32]",
+                "vpdpbusd {b}, zmm31, {x}",
+                "vpbroadcastd zmm31, dword ptr [{p} + 64]",
+                "vpdpbusd {c}, zmm31, {x}",
+                "vpbroadcastd zmm31, dword ptr [{p} + 96]",
+                "vpdpbusd {d}, zmm31, {x}",
+                "vpbroadcastd zmm31, dword ptr [{p} + 128]",
+                "vpdpbusd {e}, zmm31, {x}",
+                "vpbroadcastd zmm31, dword ptr [{p} + 160]",
+                "vpdpbusd {f}, zmm31, {x}",
+                "vpbroadcastd zmm31, dword ptr [{p} + 192]",
+                "vpdpbusd {g}, zmm31, {x}",
+                "vpbroadcastd zmm31, dword ptr [{p} + 224]",
+                "vpdpbusd {h}, zmm31, {x}",
+                p = in(reg) rows.as_ptr().cast::<u8>().add(4 * q),
+                x = in(zmm_reg) x,
+                out("zmm31") _,
+                a = inout(zmm_reg) a,
+                b = inout(zmm_reg) b,
+                c = inout(zmm_reg) c,
+                d = inout(zmm_reg) d,
+                e = inout(zmm_reg) e,
+                f = inout(zmm_reg) f,
+                g = inout(zmm_reg) g,
+                h = inout(zmm_reg) h,
+                options(pure, readonly, nostack, preserves_flags),
+            );
+        }
+        *sums = [a, b, c, d, e, f, g, h];
+    }
+
+    /// Adds the terms of one block to the accumulators of [`ABREAST`] rows.
+    #[inline]
+    fn rows<const SHAPE: u8>(panel: &Panel, b: usize, first: usize, x: &Group<'_>, acc: &mut [__m512; ABREAST]) {
+        let at = first..first + ABREAST;
+        let codes: &[[u8; 32]; ABREAST] =
+            panel.codes[b][at.clone()].first_chunk().expect("a panel's rows are a multiple of those abreast");
+        let (d0, d1) = (&panel.d[0][b][at.clone()], &panel.d[1][b][at.clone()]);
+        let (s0, s1) = (&panel.scale[0][b][at.clone()], &panel.scale[1][b][at]);
+        let d_x = load(&x.d[b]);
+        let quarter = |q: usize| {
+            // SAFETY: reads the 64 bytes of the quarter, which are aligned to 64.
+            unsafe { _mm512_load_si512(x.codes[b].0[q].as_ptr().cast()) }
+        };
+        if SHAPE == PLAIN || SHAPE == SCALED {
+            let mut sums = [load_i(&x.start[b]); ABREAST];
+            for q in 0..8 {
+                dots(&mut sums, codes, q, quarter(q));
+            }
+            for i in 0..ABREAST {
+                let mut isum = _mm512_cvtepi32_ps(sums[i]);
+                if SHAPE == SCALED {
+                    isum = _mm512_mul_ps(isum, _mm512_set1_ps(s0[i]));
+                }
+                acc[i] = _mm512_fmadd_ps(isum, _mm512_mul_ps(_mm512_set1_ps(d0[i]), d_x), acc[i]);
+            }
+        } else {
+            let mut low = [load_i(&x.start[2 * b]); ABREAST];
+            for q in 0..4 {
+                dots(&mut low, codes, q, quarter(q));
+            }
+            let low = low.map(|v| _mm512_cvtepi32_ps(v));
+            let mut high = [load_i(&x.start[2 * b + 1]); ABREAST];
+            for q in 4..8 {
+                dots(&mut high, codes, q, quarter(q));
+            }
+            for i in 0..ABREAST {
+                let (low, high) = (low[i], _mm512_cvtepi32_ps(high[i]));
+                let d = _mm512_mul_ps(_mm512_set1_ps(d0[i]), d_x);
+                if SHAPE == SPLIT {
+                    let isum = _mm512_mul_ps(low, _mm512_set1_ps(s0[i]));
+                    let isum = _mm512_fmadd_ps(high, _mm512_set1_ps(s1[i]), isum);
+                    acc[i] = _mm512_fmadd_ps(isum, d, acc[i]);
+                } else {
+                    acc[i] = _mm512_fmadd_ps(low, d, acc[i]);
+                    acc[i] = _mm512_fmadd_ps(high, _mm512_mul_ps(_mm512_set1_ps(d1[i]), d_x), acc[i]);
+                }
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn terms<const SHAPE: u8>(panel: &Panel, height: usize, x: Group<'_>, acc: &mut Accumulators) {
+        for (i, lanes) in acc.as_chunks_mut::<ABREAST>().0.iter_mut().enumerate() {
+            let mut acc = [_mm512_setzero_ps(); ABREAST];
+            for (acc, lanes) in acc.iter_mut().zip(&*lanes) {
+                *acc = load(lanes);
+            }
+            for b in 0..x.codes.len() {
+                if height + i == 0 {
+                    fetch(x.next.get(b));
+                }
+                rows::<SHAPE>(panel, b, 16 * height + ABREAST * i, &x, &mut acc);
+            }
+            for (&acc, lanes) in acc.iter().zip(lanes) {
+                store(lanes, acc);
+            }
+        }
+    }
+}
