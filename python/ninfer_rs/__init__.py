@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from . import gguf, simd
+from . import gguf, imatrix, simd
 from ._native import __version__
 from .activations import Q8_1, q8_1
 from .encoders import ENCODERS, quantize
@@ -52,6 +52,7 @@ __all__ = [
     "artifact",
     "get_format",
     "gguf",
+    "imatrix",
     "import_encoded",
     "oracle",
     "q8_1",

@@ -78,6 +78,6 @@ def not_found(path: str, what: str, name: object, known: Iterable[str]) -> Tenso
     return TensorNotFoundError(f'{path}: no {what} "{shown}"{hint}')
 
 
-def path_text(path: str | os.PathLike[str]) -> str:
+def path_text(path: str | bytes | os.PathLike[str]) -> str:
     """A path as text."""
     return os.fsdecode(os.fspath(path))

@@ -81,6 +81,9 @@ def _method(fmt: Format, method: str | None) -> str:
             raise UnsupportedError(
                 f"{fmt.name}: no method makes this format from values; import_encoded copies its words"
             )
+        if fmt.category == "gguf":
+            # Blocks usually come from a file: making them from values must be asked for by name.
+            raise UnsupportedError(f"{fmt.name} has no default method; name one: {', '.join(able)}")
         return able[0]
     if method not in ENCODERS:
         raise UnsupportedError(f"unknown method {method!r}; the methods are {', '.join(ENCODERS)}")

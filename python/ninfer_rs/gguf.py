@@ -34,6 +34,10 @@ __all__ = [
 ]
 
 
+Path = str | bytes | os.PathLike[str]
+"""How a file is named."""
+
+
 class GgmlType(NamedTuple):
     """One ggml type number. ``block_values`` (elements) and ``block_bytes`` are None for retired types.
 
@@ -448,16 +452,16 @@ class GgufFile(Mapping[str, GgufTensor]):
         return f"<GgufFile {self.path!r}: {len(self)} tensors>"
 
 
-def open(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> GgufFile:
+def open(path: Path | Sequence[Path]) -> GgufFile:
     """Opens a GGUF model: one file, any file of a split set (the others are found by name), or a list of all
     files.
 
     Raises ``OSError`` if a file cannot be read and :class:`~ninfer_rs.FileFormatError` (path, byte offset,
     what was expected) if one breaks the format.
     """
-    listed = not isinstance(path, (str, os.PathLike))
-    paths = [path_text(p) for p in path] if listed else [path_text(path)]  # type: ignore[union-attr, arg-type]
-    return GgufFile(_native.Gguf(paths, listed))
+    if isinstance(path, (str, bytes, os.PathLike)):
+        return GgufFile(_native.Gguf([path_text(path)], False))
+    return GgufFile(_native.Gguf([path_text(p) for p in path], True))
 
 
 class Typed(NamedTuple):
@@ -472,7 +476,7 @@ class Typed(NamedTuple):
 
 
 def write(
-    path: str | os.PathLike[str],
+    path: Path,
     metadata: Mapping[str, Any],
     tensors: Mapping[str, Any] | Iterable[tuple[str, Any]],
 ) -> None:

@@ -223,6 +223,11 @@ class TestBfloat16:
         t = random_words("bf16", (3, 4))
         assert t.words()["words"].dtype == np.uint16 and t.dequantize().dtype == np.float32
 
+    def test_bf16_tensors_keep_every_word(self) -> None:
+        words = np.arange(65536, dtype=np.uint16)
+        t = nr.Tensor.from_words("bf16", (65536,), words=words)
+        assert np.array_equal(t.dequantize("bfloat16", out=np.empty(65536, np.uint16)), words)
+
     def test_uint16_out_needs_the_dtype_said(self, weights: nr.Tensor) -> None:
         with pytest.raises(nr.UnsupportedError, match="cannot decode to uint16"):
             weights.dequantize(out=np.empty((5, 130), np.uint16))

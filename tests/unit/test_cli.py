@@ -35,7 +35,11 @@ def model(tmp_path: Path) -> Path:
     tensors: dict[str, Any] = {f"w.{n}": random_words(n, shape_for(n, 3)) for n in TYPES}
     tensors |= {"norm": np.arange(5, dtype=np.float32), "f16": np.full((2, 3), 0.1, np.float16)}
     tensors["ids"] = np.arange(4, dtype=np.int32)
-    nr.gguf.write(path, {"general.architecture": "test", "tokens": ["a"] * 100, "few": [1, 2]}, tensors)
+    nr.gguf.write(
+        path,
+        {"general.architecture": "test", "tokens": ["a"] * 100, "few": [1, 2], "nan": float("nan")},
+        tensors,
+    )
     return path
 
 
@@ -76,7 +80,7 @@ def test_inspect(kind: str, model: Path, artifact: Path) -> None:
     assert sum(r["tensors"] for r in data["histogram"]) == 6 == len(data["tensors"])
     if kind == "gguf":
         assert data["metadata"]["tokens"] == {"type": "array of string", "length": 100}
-        assert data["metadata"]["few"] == [1, 2]
+        assert data["metadata"]["few"] == [1, 2] and data["metadata"]["nan"] == "NaN"
         assert rows["F16"]["bytes"] == 12
     assert "Tensors" not in run("inspect", "--no-tensors", "--no-metadata", file).output
 

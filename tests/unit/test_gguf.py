@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import sys
 from collections.abc import Sequence
@@ -312,7 +313,7 @@ def split_model(folder: Path) -> list[Path]:
 
 def test_split_models_look_like_one(tmp_path: Path) -> None:
     paths = split_model(tmp_path)
-    for given in (*paths, paths[::-1]):
+    for given in (*paths, paths[::-1], os.fsencode(paths[1])):
         with nr.gguf.open(given) as g:
             assert list(g) == ["t0", "t1", "t2"] and g.files == tuple(map(str, paths))
             assert g.metadata["general.architecture"] == "test" and g.path == str(paths[0])

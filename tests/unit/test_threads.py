@@ -36,9 +36,9 @@ CALLS: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("what", CALLS)
 def test_another_thread_runs_meanwhile(what: str) -> None:
-    """While the call runs, a Python thread goes on counting.
+    """While the call runs, another thread goes on counting.
 
-    With the GIL held it could not take a step: threads switch between bytecodes, and the call is a single one.
+    With the GIL held it could not take a step: threads switch between bytecodes, and the call is one.
     """
     call = CALLS[what]
     call()

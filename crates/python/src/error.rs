@@ -144,7 +144,11 @@ fn os_error(source: &std::io::Error, what: &str, path: Option<&Path>) -> PyErr {
             // The text ends in " (os error N)", which Python prints in its own way.
             let text = source.to_string();
             let text = text.split(" (os error").next().unwrap_or_default().to_string();
-            PyOSError::new_err((number, format!("{what}: {text}"), path.map(|p| p.as_os_str().to_os_string())))
+            PyOSError::new_err((
+                number,
+                format!("{what}: {text}"),
+                path.map(|p| p.as_os_str().to_os_string()),
+            ))
         }
         None => PyOSError::new_err(format!("{what}: {source}")),
     }

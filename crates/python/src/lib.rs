@@ -9,6 +9,7 @@ mod encode;
 mod enter;
 mod error;
 mod gguf;
+mod imatrix;
 mod imports;
 mod products;
 mod registry;
@@ -25,6 +26,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     imports::register(m)?;
     products::register(m)?;
     gguf::register(m)?;
+    imatrix::register(m)?;
     artifact::register(m)?;
     Ok(())
 }

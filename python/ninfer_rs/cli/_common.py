@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -145,7 +146,18 @@ def show(name: str) -> str:
 
 def print_json(value: Any) -> None:
     """Prints JSON for programs: ASCII, one document."""
-    click.echo(json.dumps(value, indent=2, default=str, allow_nan=True))
+    click.echo(json.dumps(_strict(value), indent=2, allow_nan=False))
+
+
+def _strict(value: Any) -> Any:
+    """JSON has no word for NaN and infinities: they become strings."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {k: _strict(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_strict(v) for v in value]
+    return value
 
 
 @contextmanager
