@@ -194,6 +194,64 @@ fn tail_groups() {
     }
 }
 
+/// ggml blocks: the error is never above that of the nearest codes under ggml's own scale, and decoding gives back
+/// what the search compared.
+#[test]
+fn gguf_search_blocks() {
+    let mut rng = Rng(31);
+    let (n, k) = (6, 320);
+    let mut x = normal(&mut rng, n * k);
+    x[5 * k..5 * k + 64].fill(0.0);
+    x[4 * k + 3] = 30.0;
+    let imp: Vec<f32> = normal(&mut rng, k).iter().map(|v| v * v).collect();
+    for (format, low, high) in [
+        (FormatId::GgufQ8_0, -128.0f32, 127.0f32),
+        (FormatId::GgufQ4_0, -8.0, 7.0),
+        (FormatId::GgufQ5_0, -16.0, 15.0),
+    ] {
+        for importance in [None, Some(&imp[..])] {
+            let params = Params { importance, negative_scales: false };
+            let payload = run(format, EncoderId::GgufSearch, k, &x, params).expect("encodes");
+            let view = TensorView::new(format, &[n as u64, k as u64], 1, &payload).expect("view");
+            let mut y = vec![0.0f32; n * k];
+            view.decode_f32(&mut y).expect("decodes");
+            for (b, (x, y)) in x.chunks(32).zip(y.chunks(32)).enumerate() {
+                let weight = |i: usize| importance.map_or(1.0, |v| f64::from(v[(32 * b + i) % k]));
+                let error = |y: &dyn Fn(usize) -> f32| -> f64 {
+                    (0..32).map(|i| weight(i) * (f64::from(x[i]) - f64::from(y(i))).powi(2)).sum()
+                };
+                let found = error(&|i| y[i]);
+                let extreme = x.iter().fold(0.0f32, |e, &v| if v.abs() > e.abs() { v } else { e });
+                for scale in [extreme / low, extreme.abs() / high] {
+                    let d = f16::to_f32(f16::from_f32(scale));
+                    let plain =
+                        |i: usize| if d == 0.0 { 0.0 } else { (x[i] / d).round().clamp(low, high) * d };
+                    assert!(found <= error(&plain) * (1.0 + 1e-9), "{format} block {b}");
+                }
+            }
+            assert!(y[5 * k..5 * k + 64].iter().all(|&v| v == 0.0));
+        }
+        let mut bad = x.clone();
+        bad[2 * k + 40] = 1e9;
+        assert_eq!(
+            refusal(run(format, EncoderId::GgufSearch, k, &bad, Params::default())).0,
+            Place::Group { row: 2, group: 1 }
+        );
+        bad[2 * k + 40] = f32::NAN;
+        assert_eq!(
+            refusal(run(format, EncoderId::GgufSearch, k, &bad, Params::default())).0,
+            Place::Column { row: 2, column: 40 }
+        );
+        assert!(run(format, EncoderId::GgufSearch, 40, &x[..80], Params::default()).is_err());
+        assert_eq!(EncoderId::default_for(format), None);
+    }
+    // Bytes of one block, by hand: values (i - 8) / 4 have the exact scale 0.25 in q4_0.
+    let x: Vec<f32> = (0..32).map(|i| (i % 16) as f32 * 0.25 - 2.0).collect();
+    let payload = run(FormatId::GgufQ4_0, EncoderId::GgufSearch, 32, &x, Params::default()).expect("encodes");
+    assert_eq!(payload[..2], 0x3400u16.to_le_bytes());
+    assert!(payload[2..].iter().enumerate().all(|(i, &b)| usize::from(b) == i | i << 4));
+}
+
 /// FR-37: the row FP8 profile.
 #[test]
 fn fp8_row_rules() {

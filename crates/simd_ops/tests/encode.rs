@@ -5,7 +5,7 @@ mod common;
 use common::Random;
 use ninfer_formats::encoder::{self, ENCODERS, EncoderId, Params, RowEncoder, RowPlanes, Source};
 use ninfer_formats::float::{bf16, f16};
-use ninfer_formats::{FormatError, FormatId, Place, encoded_size};
+use ninfer_formats::{FormatError, FormatId, Place, Scheme, encoded_size};
 use ninfer_simd_ops::isa::available;
 use ninfer_simd_ops::{Dispatch, Isa, OpError, encode, encode_rows};
 
@@ -67,8 +67,13 @@ fn importances(random: &mut Random, k: usize) -> Vec<Option<Vec<f32>>> {
 fn every_isa_gives_the_same_words() {
     let mut random = Random(77);
     for (method, format) in pairs() {
+        let block = match format.scheme() {
+            Scheme::Gguf(kind) => kind.values(),
+            _ => 1,
+        };
         for (n, k) in [(11, 64), (3, 1), (4, 31), (4, 33), (3, 127), (3, 129), (5, 200), (2, 700), (11, 1088)]
         {
+            let k = usize::next_multiple_of(k, block);
             let x = matrix(&mut random, n, k);
             let x: Vec<f32> = match format {
                 // Their scales are too small or too large for some of these rows.
@@ -158,7 +163,7 @@ fn fp8_of_every_bfloat16() {
 #[test]
 fn sources_and_threads_do_not_matter() {
     let mut random = Random(5);
-    let (n, k) = (13, 193);
+    let (n, k) = (13, 192 + 32);
     let wide: Vec<f64> = (0..n * k).map(|_| f64::from(random.value()) + 1e-9).collect();
     let halves: Vec<u16> = wide.iter().map(|&v| f16::from_f64(v)).collect();
     let brains: Vec<u16> = wide.iter().map(|&v| bf16::from_f64(v)).collect();
@@ -184,14 +189,14 @@ fn sources_and_threads_do_not_matter() {
 /// The first bad row is named whatever the threads, and nothing but the planes is written.
 #[test]
 fn refusals_are_those_of_the_reference() {
-    let (n, k) = (9, 150);
+    let (n, k) = (9, 160);
     for (method, format) in pairs() {
         let mut x = vec![0.5f32; n * k];
-        x[4 * k + 149] = f32::NAN;
+        x[4 * k + 159] = f32::NAN;
         x[7 * k] = f32::INFINITY;
         let expected = encoder::encode(format, method, n, k, &x, Params::default()).unwrap_err();
         assert!(
-            matches!(&expected, FormatError::Refused { place: Place::Column { row: 4, column: 149 }, .. }),
+            matches!(&expected, FormatError::Refused { place: Place::Column { row: 4, column: 159 }, .. }),
             "{expected}"
         );
         let mut large = vec![0.5f32; n * k];
@@ -211,11 +216,11 @@ fn refusals_are_those_of_the_reference() {
         }
     }
     for (method, format) in pairs() {
-        let encoder = RowEncoder::new(format, method, 70, Params::default()).unwrap();
-        let size = encoded_size(format, &[2, 70], 1).unwrap() as usize;
+        let encoder = RowEncoder::new(format, method, 96, Params::default()).unwrap();
+        let size = encoded_size(format, &[2, 96], 1).unwrap() as usize;
         let mut payload = vec![0u8; size];
-        let planes = RowPlanes::of_payload(format, 2, 70, &mut payload).unwrap();
-        assert!(encode_rows(&encoder, Source::F32(&[0.0; 139]), 0, planes, &on(Isa::Scalar)).is_err());
+        let planes = RowPlanes::of_payload(format, 2, 96, &mut payload).unwrap();
+        assert!(encode_rows(&encoder, Source::F32(&[0.0; 191]), 0, planes, &on(Isa::Scalar)).is_err());
     }
     let dispatch = Dispatch { isa: None, threads: Some(0) };
     let zero = encode(

@@ -18,6 +18,7 @@
 
 mod cast_direct;
 pub mod fp8_row_maxabs;
+pub mod gguf_search;
 pub mod grouped_absmax;
 pub mod grouped_search;
 mod planes;
@@ -43,6 +44,8 @@ pub enum EncoderId {
     GroupedSearch,
     /// `fp8_row_maxabs`: FP8 rows from the largest magnitude ([`fp8_row_maxabs`]).
     Fp8RowMaxabs,
+    /// `gguf_search`: the same search on ggml blocks of 32 values ([`gguf_search`]).
+    GgufSearch,
 }
 
 /// One row of the method table.
@@ -54,6 +57,8 @@ pub struct EncoderSpec {
     pub name: &'static str,
     /// The formats it produces.
     pub formats: &'static [FormatId],
+    /// Whether it is the method of these formats when none is named.
+    pub default: bool,
     /// Whether it takes an importance vector.
     pub importance: bool,
     /// Whether it takes `negative_scales`.
@@ -63,12 +68,13 @@ pub struct EncoderSpec {
 const GROUPED: &[FormatId] =
     &[FormatId::Q4G64Fp16, FormatId::Q5G64Fp16, FormatId::Q6G64Fp16, FormatId::Q8G32Fp16];
 
-/// The methods, in the order of [`EncoderId`]. The first one that produces a format is that format's default.
-pub static ENCODERS: [EncoderSpec; 4] = [
+/// The methods, in the order of [`EncoderId`].
+pub static ENCODERS: [EncoderSpec; 5] = [
     EncoderSpec {
         id: EncoderId::CastDirect,
         name: "cast_direct",
         formats: &[FormatId::Bf16, FormatId::Fp32, FormatId::Int32],
+        default: true,
         importance: false,
         negative_scales: false,
     },
@@ -76,6 +82,7 @@ pub static ENCODERS: [EncoderSpec; 4] = [
         id: EncoderId::GroupedAbsmax,
         name: "grouped_absmax",
         formats: GROUPED,
+        default: true,
         importance: false,
         negative_scales: false,
     },
@@ -83,6 +90,7 @@ pub static ENCODERS: [EncoderSpec; 4] = [
         id: EncoderId::GroupedSearch,
         name: "grouped_search",
         formats: GROUPED,
+        default: false,
         importance: true,
         negative_scales: true,
     },
@@ -90,7 +98,16 @@ pub static ENCODERS: [EncoderSpec; 4] = [
         id: EncoderId::Fp8RowMaxabs,
         name: "fp8_row_maxabs",
         formats: &[FormatId::Fp8E4m3fnRowBf16, FormatId::Fp8E4m3fnRowFp16],
+        default: true,
         importance: false,
+        negative_scales: false,
+    },
+    EncoderSpec {
+        id: EncoderId::GgufSearch,
+        name: "gguf_search",
+        formats: &[FormatId::GgufQ8_0, FormatId::GgufQ4_0, FormatId::GgufQ5_0],
+        default: false,
+        importance: true,
         negative_scales: false,
     },
 ];
@@ -122,7 +139,7 @@ impl EncoderId {
     /// The default method of a format, if it has one.
     #[must_use]
     pub fn default_for(format: FormatId) -> Option<Self> {
-        ENCODERS.iter().find(|e| e.formats.contains(&format)).map(|e| e.id)
+        ENCODERS.iter().find(|e| e.default && e.formats.contains(&format)).map(|e| e.id)
     }
 
     /// Checks that the method produces `format`.

@@ -1,6 +1,6 @@
 //! Encoding row by row: the methods that take rows of binary32 values, behind one type.
 
-use super::{EncoderId, RowPlanes, RowSlices, fp8_row_maxabs, grouped_absmax, grouped_search};
+use super::{EncoderId, RowPlanes, RowSlices, fp8_row_maxabs, gguf_search, grouped_absmax, grouped_search};
 use crate::error::{FormatError, Place};
 use crate::layout::encoded_size;
 use crate::registry::FormatId;
@@ -143,6 +143,10 @@ impl<'a> RowEncoder<'a> {
                 scale.copy_from_slice(&word.to_le_bytes());
                 Ok(())
             }
+            (EncoderId::GgufSearch, Scheme::Gguf(kind)) => match gguf_search::block_scheme(kind) {
+                Some(s) => gguf_search::encode_row(&s, &self.params, x, first),
+                None => unreachable!("RowEncoder::new admits no other type"),
+            },
             _ => unreachable!("RowEncoder::new admits no other pair"),
         }
     }

@@ -4,6 +4,7 @@
 
 use std::arch::x86_64::*;
 
+use ninfer_formats::encoder::gguf_search::block_scheme;
 use ninfer_formats::encoder::{EncoderId, RowEncoder, RowFault, RowSlices, Source};
 use ninfer_formats::{GroupedScheme, RowScale, Scheme};
 
@@ -53,6 +54,10 @@ avx512_entry! {
             (EncoderId::GroupedSearch, Scheme::Grouped(s)) => {
                 search::row(&s, &encoder.params(), x, first, second, third)
             }
+            (EncoderId::GgufSearch, Scheme::Gguf(kind)) => match block_scheme(kind) {
+                Some(s) => search::blocks(&s, &encoder.params(), x, first),
+                None => false,
+            },
             (EncoderId::Fp8RowMaxabs, Scheme::RowScaled(kind)) => fp8_floats(kind, x, &mut out, encoder.k()),
             _ => false,
         };
