@@ -501,7 +501,7 @@ mod plain {
 
     fn step(word: u16, d: i32) -> Option<u16> {
         let m = i32::from(word & 0x7fff) + d;
-        (m >= 1 && m <= 0x7bff).then(|| word & 0x8000 | m as u16)
+        (1..=0x7bff).contains(&m).then_some(word & 0x8000 | m as u16)
     }
 
     pub fn search(
