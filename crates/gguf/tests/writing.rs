@@ -177,6 +177,11 @@ fn tensors_come_in_order() {
     let mut w = start();
     w.begin("a").unwrap();
     assert_error!(w.begin("b").unwrap_err(), K::WriteOrder { .. }, "tensor \"b\"", "the rest of \"a\"");
+    // Opening the same tensor again would forget the bytes it has.
+    let mut w = start();
+    w.begin("a").unwrap();
+    w.push(&bytes(4, 0)).unwrap();
+    assert_error!(w.begin("a").unwrap_err(), K::WriteOrder { .. }, "tensor \"a\"", "the rest of \"a\"");
     let mut w = start();
     w.tensor("a", &bytes(10, 0)).unwrap();
     assert_error!(
