@@ -339,31 +339,35 @@ def open(path: str | os.PathLike[str]) -> Artifact:
 
 def _interruptible(progress: Progress | None, work: Callable[[Progress], _T]) -> _T:
     """Runs ``work`` in a thread, so that Ctrl-C reaches the waiting main thread, and stops it then."""
-    stop = threading.Event()
+    # Not Thread.join: an interrupted join may take a running thread for a finished one.
+    stop, done = threading.Event(), threading.Event()
     result: list[_T] = []
     failure: list[BaseException] = []
 
-    def step(done: int, total: int) -> None:
+    def step(so_far: int, total: int) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
         if progress is not None:
-            progress(done, total)
+            progress(so_far, total)
 
     def run() -> None:
         try:
             result.append(work(step))
         except BaseException as error:  # handed to the caller's thread below
             failure.append(error)
+        finally:
+            done.set()
 
-    thread = threading.Thread(target=run, name="ninfer_rs", daemon=True)
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(0.1)
-    except BaseException:
-        stop.set()
-        thread.join()
-        raise
+    interrupt: BaseException | None = None
+    threading.Thread(target=run, name="ninfer_rs", daemon=True).start()
+    while not done.is_set():
+        try:
+            done.wait(0.1)
+        except BaseException as error:  # wait for the thread to clean up, whatever comes meanwhile
+            interrupt = interrupt or error
+            stop.set()
+    if interrupt is not None:
+        raise interrupt
     if failure:
         raise failure[0]
     return result[0]

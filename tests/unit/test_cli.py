@@ -247,7 +247,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     )
     os.close(child_end)
     shown = b""
-    while b"converting" not in shown:  # the progress bar: the conversion is about to run
+    while b"/2.1 GB" not in shown:  # the progress bar knows the total: the conversion is running
         shown += os.read(parent, 65536)
     child.send_signal(signal.SIGINT)
     with contextlib.suppress(OSError):  # the end of the terminal

@@ -107,3 +107,12 @@ def test_opening_the_package_from_many_threads() -> None:
         "[t.start() for t in ts]; [t.join() for t in ts]\nprint(out == [30] * 8)"
     )
     assert fresh(script) == "True"
+
+
+def test_the_stub_lists_every_native_name() -> None:
+    from ninfer_rs import _native
+
+    tree = ast.parse((PACKAGE / "_native.pyi").read_text(encoding="utf-8"))
+    declared = {n.name for n in tree.body if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
+    native = {n for n in dir(_native) if not n.startswith("_")}
+    assert declared == native
