@@ -301,6 +301,7 @@ fn scales_at_the_ends_of_their_ranges() {
         }
         let view = TensorView::new(FormatId::Nvfp4, &[128, 64], 1, &payload).unwrap();
         check_decode(&view, &format!("nvfp4 divisor {divisor:#x}"));
+        check_halves(&view, &format!("nvfp4 divisor {divisor:#x}"));
     }
     for format in [FormatId::Fp8E4m3fnRowBf16, FormatId::Fp8E4m3fnRowFp16] {
         let words: Vec<u16> =
@@ -321,6 +322,57 @@ fn check_decode(view: &TensorView<'_>, what: &str) {
         let mut out = vec![0.0; view.elements()];
         decode_f32(view, &mut out, &on(isa)).unwrap();
         assert!(words(&out) == words(&expected), "{isa} {what}");
+    }
+}
+
+fn check_halves(view: &TensorView<'_>, what: &str) {
+    for half in [Half::Binary16, Half::Bfloat16] {
+        let mut expected = vec![0; view.elements()];
+        let reference = view.decode_half(half, &mut expected).map_err(OpError::from);
+        for isa in sets() {
+            let mut out = vec![0; view.elements()];
+            let ran = decode_half(view, half, &mut out, &on(isa));
+            assert_eq!(ran.map(|_| ()), reference, "{isa} {half:?} {what}");
+            if reference.is_ok() {
+                assert!(half_words(half, &out) == half_words(half, &expected), "{isa} {half:?} {what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn quotients_that_meet_ties_of_16_bits_are_rounded_once() {
+    // Divisors for which the binary32 quotient of 1 (or 1.5) is a tie of the target that the real one is not.
+    let mut found = [0; 2];
+    let mut r = Random(96);
+    let mut base = sane(FormatId::Nvfp4, 128, 64, 97);
+    let at = base.payload.len() - 4;
+    for (i, half) in [Half::Binary16, Half::Bfloat16].into_iter().enumerate() {
+        let dropped = if half == Half::Binary16 { 13 } else { 16 };
+        while found[i] < 20 {
+            // A tie t, and the divisors next to s / t.
+            let tie = f32::from_bits(
+                (100 + r.below(40) as u32) << 23
+                    | (r.word() as u32 & 0x7f_ffff & !0 << dropped)
+                    | 1 << (dropped - 1),
+            );
+            for ulp in 0..5 {
+                let divisor = f32::from_bits((1.0 / tie).to_bits() + ulp - 2);
+                let (once, twice) = (1.0 / f64::from(divisor), 1.0 / divisor);
+                let exact = match half {
+                    Half::Binary16 => f16::from_f64(once),
+                    Half::Bfloat16 => bf16::from_f64(once),
+                };
+                if half.round(twice) == exact {
+                    continue;
+                }
+                found[i] += 1;
+                base.payload[at..].copy_from_slice(&divisor.to_le_bytes());
+                // Scale words of 1 give the quotient itself for the code of 1.
+                base.payload[128 * 32..at].fill(0x38);
+                check_halves(&base.view(), &format!("tie {tie:e} divisor {divisor:e}"));
+            }
+        }
     }
 }
 

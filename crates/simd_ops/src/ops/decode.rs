@@ -1,17 +1,22 @@
 //! Weights to values.
 
+use std::ops::Range;
 use std::sync::Mutex;
 
 use ninfer_formats::codec::{self, Half};
-use ninfer_formats::{RowParts, Scheme, TensorView};
+use ninfer_formats::{Scheme, TensorView};
 
 use crate::error::OpError;
+use crate::isa::Isa;
 use crate::kernels::{self, DecodeFn, NarrowFn, Picked, with_scratch};
 use crate::ops::{Dispatch, Ran};
-use crate::pool;
+use crate::{pool, scalar};
 
 /// Elements that make another thread worth waking.
 const LEAST: usize = 1 << 16;
+
+/// Elements of a row from which on it is not worth seeing rows of direct words as one.
+const SHORT: usize = 64;
 
 /// Elements decoded at a time on the way to 16-bit words: 8 KiB of binary32 stay in the first-level cache.
 const RUN: usize = 2048;
@@ -25,6 +30,11 @@ pub fn decode_f32(view: &TensorView<'_>, out: &mut [f32], dispatch: &Dispatch) -
     let isa = dispatch.resolve()?;
     let kernel = kernels::decode(isa, view.format());
     let parts = dispatch.parts(view.elements(), LEAST)?;
+    if parts == 1 && (view.k() >= SHORT || !matches!(view.format().scheme(), Scheme::Direct(_))) {
+        // Straight to the kernel: single rows are decoded by the thousand.
+        pool::run(std::iter::once(out), |out| kernel.call(view, 0..view.k(), out))?;
+        return Ok(Ran { isa, kernel: kernel.isa, parts: 1 });
+    }
     let mut used = 0;
     pool::run(pieces(view, out, parts, &mut used), |piece| {
         kernel.call(&piece.view, 0..piece.view.k(), piece.out);
@@ -93,8 +103,6 @@ pub fn decode_i32(view: &TensorView<'_>, out: &mut [i32], dispatch: &Dispatch) -
     }
 }
 
-use crate::isa::Isa;
-
 /// Consecutive elements of a view, and where they go.
 struct Piece<'a, 'o, T> {
     view: TensorView<'a>,
@@ -138,6 +146,41 @@ fn pieces<'a, 'o, T>(
         .inspect(|_| *used += 1)
 }
 
+/// Makes the words of `nvfp4` those of the real quotients, which `values` are rounded from.
+///
+/// Both roundings together differ from one only where the binary32 value is a tie of the second: its neighbours of the
+/// 16-bit type lie equally far, and which side the quotient was on is gone. The quads of groups that hold such a value
+/// are rounded anew from the words. The test takes every tie, and of small binary16 results some more.
+fn round_quotients(
+    panel: &TensorView<'_>,
+    half: Half,
+    run: &Range<usize>,
+    values: &[f32],
+    words: &mut [u16],
+) {
+    let tie = |x: f32| {
+        let bits = x.to_bits();
+        match half {
+            Half::Bfloat16 => bits & 0xffff == 0x8000,
+            // From 2^-14 on 13 bits are dropped, below it more; up to 2^-26 everything rounds to zero.
+            Half::Binary16 => {
+                let magnitude = bits & 0x7fff_ffff;
+                let small = (0x3280_0000..0x3880_0000).contains(&magnitude) && bits & 0x1fff == 0;
+                bits & 0x1fff == 0x1000 || small
+            }
+        }
+    };
+    let quads = values.as_chunks::<64>().0.iter().zip(words.as_chunks_mut::<64>().0);
+    for (i, (values, words)) in quads.enumerate() {
+        if values.iter().fold(false, |any, &x| any | tie(x)) {
+            let (row, column) = (64 * i / run.len(), run.start + 64 * i % run.len());
+            let parts = scalar::decode::run(&panel.row(row), &(column..column + 64));
+            // Overflow is looked for by the caller, in order.
+            let _ = codec::decode_row_half(&parts, half, &mut [0.0; 64], words);
+        }
+    }
+}
+
 /// Decodes one piece to 16-bit words; the error is the first element that overflowed, and its value.
 fn piece_half(
     view: &TensorView<'_>,
@@ -148,14 +191,7 @@ fn piece_half(
     out: &mut [u16],
 ) -> Result<(), (usize, f32)> {
     let k = view.k();
-    if view.format().scheme() == Scheme::Nvfp4 {
-        // Rounds the real quotient, not the binary32 one.
-        for (r, out) in out.chunks_exact_mut(k).enumerate() {
-            let row: RowParts<'_> = view.row(r);
-            codec::decode_row_half(&row, half, &mut floats[..k], out).map_err(|(c, v)| (r * k + c, v))?;
-        }
-        return Ok(());
-    }
+    let quotients = view.format().scheme() == Scheme::Nvfp4;
     let rows = (RUN / k).max(1);
     for r in (0..view.rows()).step_by(rows) {
         let end = (r + rows).min(view.rows());
@@ -164,8 +200,12 @@ fn piece_half(
             let run = begin..(begin + RUN).min(k);
             let floats = &mut floats[..panel.rows() * run.len()];
             let words = &mut out[r * k + begin..][..floats.len()];
-            kernel.call(&panel, run, floats);
-            if narrow.call(half, floats, words) {
+            kernel.call(&panel, run.clone(), floats);
+            let infinite = narrow.call(half, floats, words);
+            if quotients {
+                round_quotients(&panel, half, &run, floats, words);
+            }
+            if infinite {
                 codec::check_half(half, floats, words).map_err(|(i, v)| (r * k + begin + i, v))?;
             }
         }
