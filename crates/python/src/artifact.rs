@@ -44,6 +44,9 @@ type NonFiniteRow = (u64, &'static str, u64, u64);
 /// Id, format, violations, whether there are more, words that are not finite.
 type ValuesRow = (String, &'static str, Vec<ViolationRecord>, bool, Option<NonFiniteRow>);
 
+/// Tensors equal, bytes compared, tensors left out on purpose, name and text of each difference.
+type CompareRow = (usize, u64, Vec<String>, Vec<(String, String)>);
+
 #[pymethods]
 impl ArtifactFile {
     #[new]
@@ -133,14 +136,14 @@ impl ArtifactFile {
         Ok((report.tensors.iter().map(row).collect(), problems, report.bytes))
     }
 
-    /// Tensors equal, bytes compared, tensors left out on purpose, name and text of each difference.
+    /// Compares with the model that the artifact was converted from.
     #[pyo3(signature = (gguf, progress))]
     fn compare(
         &self,
         py: Python<'_>,
         gguf: &Bound<'_, Gguf>,
         progress: Option<Py<PyAny>>,
-    ) -> PyResult<(usize, u64, Vec<String>, Vec<(String, String)>)> {
+    ) -> PyResult<CompareRow> {
         let set = &gguf.get().set;
         let report = with_progress(py, progress, |step| compare_gguf(&self.inner, set, step))?;
         let differences = report.differences.iter().map(|d| (d.name.clone(), d.to_string())).collect();
@@ -329,13 +332,12 @@ type PlannedRow = (String, String, Vec<u64>, u64, &'static str, Vec<u64>, u64, &
 /// Name, source type and reason of a tensor left out.
 type SkippedRow = (String, String, String);
 
-/// What a conversion would do: tensors, tensors left out, resources (id and bytes), payload bytes.
+/// Tensors, tensors left out, resources (id and bytes), payload bytes.
+type PlanRow = (Vec<PlannedRow>, Vec<SkippedRow>, Vec<(String, u64)>, u64);
+
+/// What a conversion would do.
 #[pyfunction]
-fn convert_plan(
-    py: Python<'_>,
-    gguf: &Bound<'_, Gguf>,
-    args: ConvertArgs,
-) -> PyResult<(Vec<PlannedRow>, Vec<SkippedRow>, Vec<(String, u64)>, u64)> {
+fn convert_plan(py: Python<'_>, gguf: &Bound<'_, Gguf>, args: ConvertArgs) -> PyResult<PlanRow> {
     let set = &gguf.get().set;
     let plan = plan_gguf(set, &options(args)).map_err(|e| Error::from(e).into_py(py))?;
     let tensor = |t: &ninfer_artifact::convert::ConvertedTensor| {

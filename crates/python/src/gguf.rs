@@ -154,9 +154,12 @@ fn stored_as(kind: GgmlType) -> Option<FormatId> {
 /// ggml's 32-bit integers: the words of `int32`.
 const I32: GgmlType = GgmlType(26);
 
-/// Number, name, block values and bytes, format index, retired: one row per ggml type known.
+/// Number, name, block values and bytes, format index.
+type TypeRow = (u32, &'static str, Option<u64>, Option<u64>, Option<usize>);
+
+/// One row per ggml type known.
 #[pyfunction]
-fn ggml_types() -> Vec<(u32, &'static str, Option<u64>, Option<u64>, Option<usize>)> {
+fn ggml_types() -> Vec<TypeRow> {
     TYPES
         .iter()
         .map(|t| {

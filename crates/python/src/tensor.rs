@@ -45,6 +45,8 @@ impl View<'_> {
 }
 
 type Bytes<'py> = Bound<'py, PyArray1<u8>>;
+type Codes<'py> = Bound<'py, PyArray1<i8>>;
+type Scales<'py> = Bound<'py, PyArray1<u16>>;
 
 /// Checks a whole payload; returns its rows.
 #[pyfunction]
@@ -117,10 +119,7 @@ fn violations(py: Python<'_>, view: View<'_>, limit: u64) -> PyResult<Vec<Violat
 }
 
 #[pyfunction]
-fn grouped_words<'py>(
-    py: Python<'py>,
-    view: View<'py>,
-) -> PyResult<(Bound<'py, PyArray1<i8>>, Bound<'py, PyArray1<u16>>)> {
+fn grouped_words<'py>(py: Python<'py>, view: View<'py>) -> PyResult<(Codes<'py>, Scales<'py>)> {
     let v = view.get(py)?;
     let words = detached(py, || v.grouped_words())?;
     Ok((PyArray1::from_vec(py, words.codes), PyArray1::from_vec(py, words.scales)))
@@ -142,10 +141,7 @@ fn nvfp4_words<'py>(
 }
 
 #[pyfunction]
-fn row_scaled_words<'py>(
-    py: Python<'py>,
-    view: View<'py>,
-) -> PyResult<(Bytes<'py>, Bound<'py, PyArray1<u16>>)> {
+fn row_scaled_words<'py>(py: Python<'py>, view: View<'py>) -> PyResult<(Bytes<'py>, Scales<'py>)> {
     let v = view.get(py)?;
     let words = detached(py, || v.row_scaled_words())?;
     Ok((PyArray1::from_vec(py, words.codes), PyArray1::from_vec(py, words.scales)))
