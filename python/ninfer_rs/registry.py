@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, SupportsIndex
@@ -72,11 +72,13 @@ class Layout:
 
 def dims(shape: Sequence[SupportsIndex] | SupportsIndex) -> tuple[int, ...]:
     """A shape as a tuple of ints in 0..2^64-1; a single integer is a rank-1 shape."""
-    if isinstance(shape, SupportsIndex):
-        shape = (shape,)
-    if isinstance(shape, (str, bytes)) or not hasattr(shape, "__iter__"):
+    if isinstance(shape, (str, bytes)):
         raise ShapeError(f"a shape is a sequence of integers, got {type(shape).__name__}")
-    return tuple(count(d, f"dimension {axis}") for axis, d in enumerate(shape))
+    if isinstance(shape, Iterable):  # first: arrays are integers too if they have one element
+        return tuple(count(d, f"dimension {axis}") for axis, d in enumerate(shape))
+    if isinstance(shape, SupportsIndex):
+        return (count(shape, "dimension 0"),)
+    raise ShapeError(f"a shape is a sequence of integers, got {type(shape).__name__}")
 
 
 def count(value: SupportsIndex, what: str) -> int:

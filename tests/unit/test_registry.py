@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import ninfer_rs as nr
@@ -41,6 +42,8 @@ def test_encoded_sizes_of_the_layout_specification() -> None:
     assert nr.get_format("nvfp4").encoded_size((256, 64), divisors=2) == 256 * 32 + 256 * 4 + 8
     assert nr.get_format("bf16").encoded_size(()) == 2
     assert nr.get_format("bf16").encoded_size(7) == 14
+    for shape in (np.array([2, 3]), [np.int8(2), 3], (2, np.uint64(3))):
+        assert nr.get_format("bf16").encoded_size(shape) == 12
 
 
 @pytest.mark.parametrize(
