@@ -86,6 +86,13 @@ impl<'a> Columns<'a> {
         Self { values, k }
     }
 
+    /// The elements of column `t` and all after it.
+    #[allow(dead_code, reason = "for kernels that a target may lack")]
+    #[inline]
+    pub(crate) fn from(&self, t: usize) -> &'a [f32] {
+        &self.values[t * self.k..]
+    }
+
     /// Column `t`.
     #[inline]
     pub(crate) fn column(&self, t: usize) -> &'a [f32] {
@@ -102,6 +109,8 @@ pub(crate) struct Scratch {
     pub runs: Vec<crate::scalar::Run>,
     /// For matrix-matrix products.
     pub panels: crate::panel::Memory,
+    /// For A16 matrix-matrix products.
+    pub panel16: crate::panel16::Memory,
 }
 
 /// Most columns that a [`Products::few`] entry takes.

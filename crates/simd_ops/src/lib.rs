@@ -39,6 +39,7 @@ mod kernels;
 mod ops;
 pub mod order;
 mod panel;
+mod panel16;
 mod pool;
 pub mod q8_1;
 mod scalar;

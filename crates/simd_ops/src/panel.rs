@@ -18,6 +18,8 @@
 //! The products of a panel with one group are added to accumulators in memory once per chunk. An element of `Y` is one
 //! lane of one accumulator throughout, so neither tiles nor threads show in its bits.
 
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "other targets have no such kernels yet"))]
+
 use std::ops::Range;
 
 use ninfer_formats::codec::gguf::Block;

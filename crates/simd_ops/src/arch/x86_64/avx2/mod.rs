@@ -4,6 +4,7 @@ mod activations;
 mod decode;
 pub(crate) mod encode;
 mod fp8_row;
+pub(in crate::arch::x86_64) mod gemm_a16;
 mod gguf_legacy;
 mod grouped;
 mod nvfp4;
@@ -12,11 +13,15 @@ mod search;
 
 use ninfer_formats::FormatId;
 
-use crate::kernels::{Common, KernelSet};
+use crate::kernels::{Common, KernelSet, Products};
 
 /// The entries of a format.
 pub(crate) fn kernels(format: FormatId) -> KernelSet {
-    KernelSet { decode: Some(decode::entry(format.scheme())), ..KernelSet::NONE }
+    KernelSet {
+        decode: Some(decode::entry(format.scheme())),
+        a16: Products { many: gemm_a16::entry(format), ..Products::NONE },
+        ..KernelSet::NONE
+    }
 }
 
 /// The entries that do not depend on a format.

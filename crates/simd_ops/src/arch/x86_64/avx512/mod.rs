@@ -5,6 +5,7 @@ mod decode;
 pub(crate) mod encode;
 mod fp8_row;
 pub(in crate::arch::x86_64) mod gemm;
+mod gemm_a16;
 mod gguf_iq;
 mod gguf_k;
 mod gguf_legacy;
@@ -15,11 +16,15 @@ mod search;
 
 use ninfer_formats::FormatId;
 
-use crate::kernels::{Common, KernelSet};
+use crate::kernels::{Common, KernelSet, Products};
 
 /// The entries of a format.
 pub(crate) fn kernels(format: FormatId) -> KernelSet {
-    KernelSet { decode: Some(decode::entry(format.scheme())), ..KernelSet::NONE }
+    KernelSet {
+        decode: Some(decode::entry(format.scheme())),
+        a16: Products { many: gemm_a16::entry(format), ..Products::NONE },
+        ..KernelSet::NONE
+    }
 }
 
 /// The entries that do not depend on a format.

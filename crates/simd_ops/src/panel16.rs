@@ -1,0 +1,154 @@
+//! A16 matrix-matrix products: weights decoded once to binary32, then blocks of [`HIGH`] rows and [`WIDE`] columns.
+//!
+//! The sixteen accumulators that [`crate::order`] gives an element are one vector here, and K runs along it, so both
+//! operands are read as they lie. Accumulators are kept in memory between chunks of K, in which the rows of a panel
+//! stay in the first-level cache; a panel's rows are decoded whole, once for all columns.
+
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "other targets have no such kernels yet"))]
+
+use std::ops::Range;
+
+use ninfer_formats::TensorView;
+
+use crate::kernels::{Columns, DecodeFn, Picked};
+use crate::panel::Lanes;
+use crate::tile::Tile;
+
+/// Rows of a block.
+pub(crate) const HIGH: usize = 4;
+/// Columns of a block.
+pub(crate) const WIDE: usize = 6;
+/// Rows of a panel.
+const ROWS: usize = 6 * HIGH;
+/// Columns whose accumulators are kept at a time.
+const COLUMNS: usize = 8 * WIDE;
+/// Values of a chunk: what decoders take at a time (see [`DecodeFn`]).
+const CHUNK: usize = 256;
+/// Vectors of a chunk.
+const STEPS: usize = CHUNK / 16;
+
+/// The accumulators of a block.
+pub(crate) type Block = [[Lanes<f32>; WIDE]; HIGH];
+
+/// What a thread keeps for these products.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    /// Decoded weights, `[chunks][ROWS][STEPS]`; the last chunk's rows are as long as it.
+    weights: Vec<Lanes<f32>>,
+    /// The last, partial vectors of rows and columns.
+    tails: Vec<Lanes<f32>>,
+    blocks: Vec<Block>,
+}
+
+/// One operand of a block: vectors of 16 values, `stride` values from one row or column to the next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operand<'a> {
+    /// The values, from the first vector of the first row or column on.
+    pub values: &'a [f32],
+    /// Distance of rows or columns, in values.
+    pub stride: usize,
+}
+
+impl<'a> Operand<'a> {
+    /// Checks that `count` rows or columns of `steps` vectors are there.
+    #[inline(always)]
+    pub(crate) fn check(&self, count: usize, steps: usize) {
+        let last = (count - 1).checked_mul(self.stride).and_then(|at| at.checked_add(16 * steps));
+        assert!(last.is_some_and(|last| last <= self.values.len()), "an operand is too short");
+    }
+}
+
+#[inline(always)]
+fn flat(lanes: &[Lanes<f32>]) -> &[f32] {
+    // SAFETY: a lane group is sixteen binary32 numbers without padding (64 bytes, aligned to 64).
+    unsafe { std::slice::from_raw_parts(lanes.as_ptr().cast(), 16 * lanes.len()) }
+}
+
+#[inline(always)]
+fn flat_mut(lanes: &mut [Lanes<f32>]) -> &mut [f32] {
+    // SAFETY: as in `flat`; the borrow is unique.
+    unsafe { std::slice::from_raw_parts_mut(lanes.as_mut_ptr().cast(), 16 * lanes.len()) }
+}
+
+/// The A16 product, see [`crate::kernels::A16Fn`].
+///
+/// `add(w, x, columns, steps, fresh, block)` adds `steps` vectors of [`HIGH`] rows and `columns` columns to a block,
+/// which it clears first if `fresh`; `combine(block, sums)` sums the sixteen accumulators of each element, columns
+/// outside.
+#[inline(always)]
+pub(crate) fn product(
+    view: &TensorView<'_>,
+    x: &Columns<'_>,
+    columns: Range<usize>,
+    out: &mut Tile<'_>,
+    memory: &mut Memory,
+    decode: &Picked<DecodeFn>,
+    add: impl Fn(Operand<'_>, Operand<'_>, usize, usize, bool, &mut Block),
+    combine: impl Fn(&Block, &mut [[f32; HIGH]; WIDE]),
+) {
+    let k = view.k();
+    let Memory { weights, tails, blocks } = memory;
+    let (chunks, vectors) = (k.div_ceil(CHUNK), k.div_ceil(16));
+    weights.resize(ROWS * vectors, Lanes::default());
+    tails.resize(ROWS + COLUMNS, Lanes::default());
+    blocks.resize(ROWS / HIGH * (COLUMNS / WIDE), [[Lanes::default(); WIDE]; HIGH]);
+    let (row_tails, column_tails) = tails.split_at_mut(ROWS);
+    let tail = k % 16;
+    for first_row in (0..view.rows()).step_by(ROWS) {
+        let rows = (view.rows() - first_row).min(ROWS);
+        let Ok(part) = view.row_range(first_row, first_row + rows) else { return };
+        for chunk in 0..chunks {
+            let range = chunk * CHUNK..((chunk + 1) * CHUNK).min(k);
+            let to = &mut flat_mut(&mut weights[ROWS * STEPS * chunk..])[..rows * range.len()];
+            decode.call(&part, range.clone(), to);
+            if range.end == k && tail != 0 {
+                // -0 times +0 leaves every accumulator as it is.
+                for (r, lanes) in row_tails.iter_mut().enumerate().take(rows) {
+                    *lanes = Lanes([-0.0; 16]);
+                    let end = (r + 1) * range.len();
+                    lanes.0[..tail].copy_from_slice(&to[end - tail..end]);
+                }
+            }
+        }
+        for first in columns.clone().step_by(COLUMNS) {
+            let count = (columns.end - first).min(COLUMNS);
+            if tail != 0 {
+                for (c, lanes) in column_tails.iter_mut().enumerate().take(count) {
+                    *lanes = Lanes::default();
+                    lanes.0[..tail].copy_from_slice(&x.column(first + c)[k - tail..]);
+                }
+            }
+            for chunk in 0..chunks {
+                let length = (k - chunk * CHUNK).min(CHUNK);
+                let w = flat(&weights[ROWS * STEPS * chunk..]);
+                for (g, c) in (0..count).step_by(WIDE).enumerate() {
+                    let wide = (count - c).min(WIDE);
+                    for (s, r) in (0..rows).step_by(HIGH).enumerate() {
+                        let block = &mut blocks[s * (COLUMNS / WIDE) + g];
+                        let fresh = chunk == 0;
+                        let operand = |values, stride| Operand { values, stride };
+                        // Rows past the view's are old values; their sums go nowhere.
+                        let weights = operand(&w[r * length..], length);
+                        let columns = operand(&x.from(first + c)[chunk * CHUNK..], k);
+                        add(weights, columns, wide, length / 16, fresh, block);
+                        if chunk + 1 == chunks && tail != 0 {
+                            let weights = operand(flat(&row_tails[r..]), 16);
+                            let columns = operand(flat(&column_tails[c..]), 16);
+                            add(weights, columns, wide, 1, false, block);
+                        }
+                    }
+                }
+            }
+            for (g, c) in (0..count).step_by(WIDE).enumerate() {
+                for (s, r) in (0..rows).step_by(HIGH).enumerate() {
+                    let mut sums = [[0.0; HIGH]; WIDE];
+                    combine(&blocks[s * (COLUMNS / WIDE) + g], &mut sums);
+                    let rows = first_row + r..first_row + (r + HIGH).min(rows);
+                    for (t, sums) in (first + c..first + count).zip(&sums) {
+                        out.column(t)[rows.clone()].copy_from_slice(&sums[..rows.len()]);
+                    }
+                }
+            }
+        }
+    }
+}
