@@ -20,9 +20,13 @@ if TYPE_CHECKING:
 __all__ = ["ENCODERS", "quantize"]
 
 ENCODERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {name: tuple(BY_INDEX[i].name for i in formats) for name, formats in _native.encoders()}
+    {name: tuple(BY_INDEX[i].name for i in formats) for name, formats, _ in _native.encoders()}
 )
-"""Method name -> names of the formats it produces. The first method that produces a format is its default."""
+"""Method name -> names of the formats it produces."""
+
+_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
+    {BY_INDEX[i].name: name for name, formats, default in _native.encoders() if default for i in formats}
+)
 
 
 def quantize(
@@ -81,10 +85,10 @@ def _method(fmt: Format, method: str | None) -> str:
             raise UnsupportedError(
                 f"{fmt.name}: no method makes this format from values; import_encoded copies its words"
             )
-        if fmt.category == "gguf":
-            # Blocks usually come from a file: making them from values must be asked for by name.
+        if fmt.name not in _DEFAULTS:
+            # Words that usually come from a file: making them from values must be asked for by name.
             raise UnsupportedError(f"{fmt.name} has no default method; name one: {', '.join(able)}")
-        return able[0]
+        return _DEFAULTS[fmt.name]
     if method not in ENCODERS:
         raise UnsupportedError(f"unknown method {method!r}; the methods are {', '.join(ENCODERS)}")
     if method not in able:

@@ -5,6 +5,7 @@ mod common;
 use common::{Rng, golden, hex, hex16, hex32, shape2};
 use ninfer_formats::encoder::{ENCODERS, EncoderId, Params, RowEncoder, RowPlanes, Source, encode};
 use ninfer_formats::float::{bf16, f16};
+use ninfer_formats::tables::IQ4_VALUES;
 use ninfer_formats::{
     FORMATS, FormatError, FormatId, Place, Scheme, TensorView, encoded_size, pack_grouped, pack_row_scaled,
 };
@@ -245,11 +246,97 @@ fn gguf_search_blocks() {
         assert!(run(format, EncoderId::GgufSearch, 40, &x[..80], Params::default()).is_err());
         assert_eq!(EncoderId::default_for(format), None);
     }
+    // iq4_nl: the nearest of its sixteen values under ggml's plain scale.
+    for importance in [None, Some(&imp[..])] {
+        let params = Params { importance, negative_scales: false };
+        let payload = run(FormatId::GgufIq4Nl, EncoderId::GgufSearch, k, &x, params).expect("encodes");
+        let mut y = vec![0.0f32; n * k];
+        let view = TensorView::new(FormatId::GgufIq4Nl, &[n as u64, k as u64], 1, &payload).expect("view");
+        view.decode_f32(&mut y).expect("decodes");
+        for (b, (x, y)) in x.chunks(32).zip(y.chunks(32)).enumerate() {
+            let extreme = x.iter().fold(0.0f32, |e, &v| if v.abs() > e.abs() { v } else { e });
+            let d = f64::from(f16::to_f32(f16::from_f32(extreme / -127.0)));
+            let (mut found, mut plain) = (0.0, 0.0);
+            for i in 0..32 {
+                let weight = importance.map_or(1.0, |v| f64::from(v[(32 * b + i) % k]));
+                let x = f64::from(x[i]);
+                found += weight * (x - f64::from(y[i])).powi(2);
+                let near = IQ4_VALUES.iter().map(|&v| (x - d * f64::from(v)).powi(2));
+                plain += weight * near.fold(f64::INFINITY, f64::min);
+            }
+            assert!(found <= plain * (1.0 + 1e-6), "block {b}: {found} {plain}");
+        }
+        assert!(y[5 * k..5 * k + 64].iter().all(|&v| v == 0.0));
+    }
+    let mut bad = x.clone();
+    bad[2 * k + 40] = -1e9;
+    assert_eq!(
+        refusal(run(FormatId::GgufIq4Nl, EncoderId::GgufSearch, k, &bad, Params::default())).0,
+        Place::Group { row: 2, group: 1 }
+    );
     // Bytes of one block, by hand: values (i - 8) / 4 have the exact scale 0.25 in q4_0.
     let x: Vec<f32> = (0..32).map(|i| (i % 16) as f32 * 0.25 - 2.0).collect();
     let payload = run(FormatId::GgufQ4_0, EncoderId::GgufSearch, 32, &x, Params::default()).expect("encodes");
     assert_eq!(payload[..2], 0x3400u16.to_le_bytes());
     assert!(payload[2..].iter().enumerate().all(|(i, &b)| usize::from(b) == i | i << 4));
+}
+
+/// Ternary groups: no choice of non-zero columns with its own best scale is better.
+#[test]
+fn ternary_fit_is_the_best_fit() {
+    let mut rng = Rng(41);
+    let format = FormatId::T2G128Fp16;
+    for round in 0..40 {
+        let k = 1 + rng.below(300);
+        let mut x = normal(&mut rng, k);
+        x.iter_mut().for_each(|v| *v *= [1.0, 1e-3, 100.0, 1e-7][round % 4]);
+        let imp: Vec<f32> = normal(&mut rng, k).iter().map(|v| v * v).collect();
+        let importance = (round % 2 == 0).then_some(&imp[..]);
+        let params = Params { importance, negative_scales: false };
+        let payload = run(format, EncoderId::TernaryFit, k, &x, params).expect("encodes");
+        let view = TensorView::new(format, &[1, k as u64], 1, &payload).expect("view");
+        view.validate().expect("valid");
+        let mut y = vec![0.0f32; k];
+        view.decode_f32(&mut y).expect("decodes");
+        for (g, (w, y)) in x.chunks(128).zip(y.chunks(128)).enumerate() {
+            let weight = |i: usize| importance.map_or(1.0, |v| f64::from(v[128 * g + i]));
+            let found: f64 =
+                (0..w.len()).map(|i| weight(i) * (f64::from(w[i]) - f64::from(y[i])).powi(2)).sum();
+            // Every threshold between two magnitudes, with the weighted mean of what lies above as the scale.
+            for &limit in w {
+                let above = |i: &usize| w[*i].abs() >= limit.abs();
+                let (num, den) = (0..w.len())
+                    .filter(above)
+                    .fold((0.0, 0.0), |(n, d), i| (n + weight(i) * f64::from(w[i].abs()), d + weight(i)));
+                let scale = if den == 0.0 { 0.0 } else { num / den };
+                let error: f64 = (0..w.len())
+                    .map(|i| {
+                        let v = if above(&i) { scale } else { 0.0 };
+                        weight(i) * (f64::from(w[i].abs()) - v).powi(2)
+                    })
+                    .sum();
+                // The stored scale is rounded: up to 2^-11, or 2^-25 below the normal range.
+                let slack = (scale / 2048.0).max(2f64.powi(-25)).powi(2);
+                let total: f64 = (0..w.len()).map(weight).sum();
+                assert!(found <= error * (1.0 + 1e-9) + slack * total, "round {round} group {g}");
+            }
+        }
+    }
+    // Exactly ternary values come back exactly, zeros and all-zero groups too.
+    let x: Vec<f32> = (0..384).map(|i| if i < 128 { 0.0 } else { (i % 3) as f32 * 0.25 - 0.25 }).collect();
+    let payload = run(format, EncoderId::TernaryFit, 384, &x, Params::default()).expect("encodes");
+    let view = TensorView::new(format, &[1, 384], 1, &payload).expect("view");
+    let mut y = vec![1.0f32; 384];
+    view.decode_f32(&mut y).expect("decodes");
+    assert_eq!(x, y);
+    let zeros = vec![0.0f32; 384];
+    let params = Params { importance: Some(&zeros), negative_scales: false };
+    assert_eq!(run(format, EncoderId::TernaryFit, 384, &x, params).expect("encodes"), payload);
+    assert_eq!(
+        refusal(run(format, EncoderId::TernaryFit, 200, &[1e6; 200], Params::default())).0,
+        Place::Group { row: 0, group: 0 }
+    );
+    assert_eq!(EncoderId::default_for(format), None);
 }
 
 /// FR-37: the row FP8 profile.

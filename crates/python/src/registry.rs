@@ -63,9 +63,10 @@ fn layouts() -> Vec<(&'static str, u64, &'static str)> {
     LAYOUTS.iter().map(|l| (l.name, l.alignment, l.shape_rule)).collect()
 }
 
+/// Name, formats, and whether it is their method when none is named.
 #[pyfunction]
-fn encoders() -> Vec<(&'static str, Vec<usize>)> {
-    ENCODERS.iter().map(|e| (e.name, e.formats.iter().map(|&f| f as usize).collect())).collect()
+fn encoders() -> Vec<(&'static str, Vec<usize>, bool)> {
+    ENCODERS.iter().map(|e| (e.name, e.formats.iter().map(|&f| f as usize).collect(), e.default)).collect()
 }
 
 #[pyfunction]

@@ -141,10 +141,10 @@ pub fn last_candidates(fit: f64, out: &mut Candidates) {
 }
 
 /// One group of the search: values and importance of its logical columns.
-struct Group<'a> {
-    s: &'a GroupedScheme,
-    w: &'a [f32],
-    importance: Option<&'a [f32]>,
+pub(super) struct Group<'a> {
+    pub(super) s: &'a GroupedScheme,
+    pub(super) w: &'a [f32],
+    pub(super) importance: Option<&'a [f32]>,
 }
 
 impl Group<'_> {
@@ -154,7 +154,7 @@ impl Group<'_> {
 
     /// Error of a scale with its own codes, or `None` as soon as it cannot be below `best`: partial sums only grow,
     /// and rounding keeps their order.
-    fn error_below(&self, word: u16, best: f64) -> Option<f64> {
+    pub(super) fn error_below(&self, word: u16, best: f64) -> Option<f64> {
         let scale = f16::to_f32(word);
         let inv = 1.0 / scale;
         let scale = f64::from(scale);
@@ -172,12 +172,12 @@ impl Group<'_> {
     }
 
     /// Error of a scale with its own codes.
-    fn error(&self, word: u16) -> f64 {
+    pub(super) fn error(&self, word: u16) -> f64 {
         self.error_below(word, f64::INFINITY).unwrap_or(f64::INFINITY)
     }
 
     /// Least-squares scale of the codes: `sum(imp*w*q) / sum(imp*q*q)`, 0 if the denominator is 0.
-    fn fit(&self, q: &[i8]) -> f64 {
+    pub(super) fn fit(&self, q: &[i8]) -> f64 {
         let (mut num, mut den) = ([0.0f64; 8], [0.0f64; 8]);
         for (i, (&w, &q)) in self.w.iter().zip(q).enumerate() {
             let (imp, q) = (self.importance(i), f64::from(q));

@@ -18,12 +18,14 @@
 
 mod cast_direct;
 pub mod fp8_row_maxabs;
+pub mod gguf_nl;
 pub mod gguf_search;
 pub mod grouped_absmax;
 pub mod grouped_search;
 mod planes;
 mod rows;
 mod source;
+pub mod ternary_fit;
 
 pub use cast_direct::{Values, cast_direct};
 pub use planes::{RowPlanes, RowSlices};
@@ -46,6 +48,8 @@ pub enum EncoderId {
     Fp8RowMaxabs,
     /// `gguf_search`: the same search on ggml blocks of 32 values ([`gguf_search`]).
     GgufSearch,
+    /// `ternary_fit`: ternary codes and scale of least weighted squared error ([`ternary_fit`]).
+    TernaryFit,
 }
 
 /// One row of the method table.
@@ -69,7 +73,7 @@ const GROUPED: &[FormatId] =
     &[FormatId::Q4G64Fp16, FormatId::Q5G64Fp16, FormatId::Q6G64Fp16, FormatId::Q8G32Fp16];
 
 /// The methods, in the order of [`EncoderId`].
-pub static ENCODERS: [EncoderSpec; 5] = [
+pub static ENCODERS: [EncoderSpec; 6] = [
     EncoderSpec {
         id: EncoderId::CastDirect,
         name: "cast_direct",
@@ -105,7 +109,15 @@ pub static ENCODERS: [EncoderSpec; 5] = [
     EncoderSpec {
         id: EncoderId::GgufSearch,
         name: "gguf_search",
-        formats: &[FormatId::GgufQ8_0, FormatId::GgufQ4_0, FormatId::GgufQ5_0],
+        formats: &[FormatId::GgufQ8_0, FormatId::GgufQ4_0, FormatId::GgufQ5_0, FormatId::GgufIq4Nl],
+        default: false,
+        importance: true,
+        negative_scales: false,
+    },
+    EncoderSpec {
+        id: EncoderId::TernaryFit,
+        name: "ternary_fit",
+        formats: &[FormatId::T2G128Fp16],
         default: false,
         importance: true,
         negative_scales: false,

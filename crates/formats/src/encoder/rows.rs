@@ -1,10 +1,13 @@
 //! Encoding row by row: the methods that take rows of binary32 values, behind one type.
 
-use super::{EncoderId, RowPlanes, RowSlices, fp8_row_maxabs, gguf_search, grouped_absmax, grouped_search};
+use super::{
+    EncoderId, RowPlanes, RowSlices, fp8_row_maxabs, gguf_nl, gguf_search, grouped_absmax, grouped_search,
+    ternary_fit,
+};
 use crate::error::{FormatError, Place};
 use crate::layout::encoded_size;
 use crate::registry::FormatId;
-use crate::scheme::{RowScale, Scheme};
+use crate::scheme::{BlockKind, RowScale, Scheme};
 use crate::shape::overflow;
 
 /// Parameters of a method. The default is: no importance, positive scales only.
@@ -134,6 +137,9 @@ impl<'a> RowEncoder<'a> {
             (EncoderId::GroupedSearch, Scheme::Grouped(s)) => {
                 grouped_search::encode_row(&s, &self.params, x, first, second, third)
             }
+            (EncoderId::TernaryFit, Scheme::Grouped(s)) => {
+                ternary_fit::encode_row(&s, &self.params, x, first, second, third)
+            }
             (EncoderId::Fp8RowMaxabs, Scheme::RowScaled(kind)) => {
                 let (codes, scale) = match kind {
                     RowScale::Bf16 => (first, second),
@@ -142,6 +148,9 @@ impl<'a> RowEncoder<'a> {
                 let word = fp8_row_maxabs::encode_row(kind, x, codes)?;
                 scale.copy_from_slice(&word.to_le_bytes());
                 Ok(())
+            }
+            (EncoderId::GgufSearch, Scheme::Gguf(BlockKind::Iq4Nl)) => {
+                gguf_nl::encode_row(&self.params, x, first)
             }
             (EncoderId::GgufSearch, Scheme::Gguf(kind)) => match gguf_search::block_scheme(kind) {
                 Some(s) => gguf_search::encode_row(&s, &self.params, x, first),

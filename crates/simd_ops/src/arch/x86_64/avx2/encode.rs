@@ -4,9 +4,10 @@
 
 use std::arch::x86_64::*;
 
+use ninfer_formats::encoder::gguf_nl;
 use ninfer_formats::encoder::gguf_search::block_scheme;
 use ninfer_formats::encoder::{EncoderId, RowEncoder, RowFault, RowSlices, Source};
-use ninfer_formats::{GroupedScheme, RowScale, Scheme};
+use ninfer_formats::{BlockKind, GroupedScheme, RowScale, Scheme};
 
 use super::search;
 use crate::isa::avx2_entry;
@@ -54,6 +55,10 @@ avx2_entry! {
             },
             (EncoderId::GroupedSearch, Scheme::Grouped(s)) => {
                 search::row(&s, &encoder.params(), x, first, second, third)
+            }
+            // The portable code, compiled for this token.
+            (EncoderId::GgufSearch, Scheme::Gguf(BlockKind::Iq4Nl)) => {
+                return gguf_nl::encode_row(&encoder.params(), x, first);
             }
             (EncoderId::GgufSearch, Scheme::Gguf(kind)) => match block_scheme(kind) {
                 Some(s) => search::blocks(&s, &encoder.params(), x, first),
