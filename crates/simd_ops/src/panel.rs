@@ -26,6 +26,7 @@ use ninfer_formats::codec::gguf::Block;
 use ninfer_formats::float::{e2m1, e4m3, f16};
 use ninfer_formats::{GroupedScheme, RowParts, TensorView, unpack_codes};
 
+use crate::order::Fused;
 use crate::q8_1::Q8_1;
 use crate::tile::Tile;
 
@@ -85,6 +86,8 @@ pub(crate) trait Source {
     const MINIMUM: Minimum = Minimum::None;
     /// The least number that makes every code non-negative when added to it.
     const OFFSET: u8;
+    /// No code plus [`Self::OFFSET`] is greater than this.
+    const RANGE: u8;
 
     /// Unpacks the blocks `first..first + count` of a row (`first` a multiple of [`CHUNK`], `count` at most that)
     /// to row `r` of the panel, `offset` added to every code.
@@ -323,6 +326,49 @@ pub(crate) fn product<S: Source>(
     }
 }
 
+/// [`Steps::minima`] for whatever instruction set the caller is compiled for; `F` says how that fuses.
+#[inline(always)]
+pub(crate) fn minima<F: Fused>(
+    kind: Minimum,
+    panel: &Panel,
+    height: usize,
+    x: Group<'_>,
+    acc: &mut Accumulators,
+) {
+    for b in 0..x.codes.len() {
+        for (r, acc) in acc.iter_mut().enumerate() {
+            let [m0, m1, dmin] = [0, 1, 2].map(|i| panel.min[i][b][16 * height + r]);
+            match kind {
+                Minimum::None => {}
+                Minimum::Whole => {
+                    for lane in 0..LANES {
+                        acc.0[lane] = F::fma(m0, x.sums[b].0[lane], acc.0[lane]);
+                    }
+                }
+                Minimum::Split => {
+                    let (low, high) = (&x.sums[2 * b].0, &x.sums[2 * b + 1].0);
+                    for lane in 0..LANES {
+                        // At most 15 * 2032 * 2, an exact integer.
+                        let msum = m0 * low[lane] + m1 * high[lane];
+                        acc.0[lane] = F::fma(msum, dmin * x.d[b].0[lane], acc.0[lane]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// [`Steps::transpose`], portable.
+#[inline(always)]
+pub(crate) fn transpose(acc: &mut Accumulators) {
+    for i in 1..16 {
+        let (before, rest) = acc.split_at_mut(i);
+        for (j, lanes) in before.iter_mut().enumerate() {
+            std::mem::swap(&mut lanes.0[i], &mut rest[0].0[j]);
+        }
+    }
+}
+
 /// Divides each row of a tile by the divisor of its row of an `nvfp4` view.
 #[inline(always)]
 fn divide(view: &TensorView<'_>, first_row: usize, tile: &mut Accumulators) {
@@ -380,7 +426,8 @@ impl<B: Block> Source for Blocks<B> {
         (true, true) => Shape::Split,
     };
     const MINIMUM: Minimum = if B::HAS_MIN { Minimum::Whole } else { Minimum::None };
-    const OFFSET: u8 = offset(B::KIND);
+    const OFFSET: u8 = codes_of(B::KIND).0;
+    const RANGE: u8 = codes_of(B::KIND).1;
 
     #[inline(always)]
     fn unpack(row: &RowParts<'_>, first: usize, count: usize, offset: u8, panel: &mut Panel, r: usize) {
@@ -408,6 +455,7 @@ impl<B: Block, const NEGATE: bool> Source for Folded<B, NEGATE> {
     const SHAPE: Shape = Shape::Plain;
     const MINIMUM: Minimum = if B::HAS_MIN { Minimum::Split } else { Minimum::None };
     const OFFSET: u8 = if NEGATE { 128 } else { 0 };
+    const RANGE: u8 = if NEGATE { 252 } else { 45 };
 
     /// `q2_k`: scale 0..=15 times code 0..=3. `q3_k`: scale -32..=31 times code -4..=3 is -124..=128, and its
     /// negative fits a byte; `d` is negated with it. A sum of zero then changes the sign of the zero that is added,
@@ -439,22 +487,24 @@ impl<B: Block, const NEGATE: bool> Source for Folded<B, NEGATE> {
     }
 }
 
-/// The least code of a block type, negated.
-const fn offset(kind: ninfer_formats::BlockKind) -> u8 {
+/// The least code of a block type, negated, and the distance of its greatest code from the least.
+const fn codes_of(kind: ninfer_formats::BlockKind) -> (u8, u8) {
     use ninfer_formats::BlockKind as B;
     match kind {
-        B::Q8_0 => 128,
-        B::Q4_0 => 8,
-        B::Q5_0 => 16,
-        B::Q2_0 => 1,
-        B::Q2K | B::Q4K | B::Q5K => 0,
-        B::Q3K => 4,
-        B::Q6K => 32,
-        B::Iq2Xxs | B::Iq2Xs | B::Iq2S => 43,
-        B::Iq3Xxs => 62,
-        B::Iq3S => 15,
-        B::Iq1S | B::Iq1M => 9,
-        B::Iq4Nl | B::Iq4Xs => 127,
+        B::Q8_0 => (128, 255),
+        B::Q4_0 => (8, 15),
+        B::Q5_0 => (16, 31),
+        B::Q2_0 => (1, 3),
+        B::Q2K => (0, 3),
+        B::Q4K => (0, 15),
+        B::Q5K => (0, 31),
+        B::Q3K => (4, 7),
+        B::Q6K => (32, 63),
+        B::Iq2Xxs | B::Iq2Xs | B::Iq2S => (43, 86),
+        B::Iq3Xxs => (62, 124),
+        B::Iq3S => (15, 30),
+        B::Iq1S | B::Iq1M => (9, 18),
+        B::Iq4Nl | B::Iq4Xs => (127, 240),
     }
 }
 
@@ -468,6 +518,7 @@ impl<const BITS: u8, const GROUP: usize, const OFFSET_BY_ONE: bool> Source
     const SHAPE: Shape = Shape::Plain;
     // Every word that can be stored counts, illegal codes as well.
     const OFFSET: u8 = if OFFSET_BY_ONE { 1 } else { 1 << (BITS - 1) };
+    const RANGE: u8 = (1u16 << BITS).wrapping_sub(1) as u8;
 
     #[inline(always)]
     fn unpack(row: &RowParts<'_>, first: usize, count: usize, offset: u8, panel: &mut Panel, r: usize) {
@@ -512,6 +563,7 @@ pub(crate) struct Nvfp4;
 impl Source for Nvfp4 {
     const SHAPE: Shape = Shape::Halves;
     const OFFSET: u8 = 12;
+    const RANGE: u8 = 24;
 
     #[inline(always)]
     fn unpack(row: &RowParts<'_>, first: usize, count: usize, offset: u8, panel: &mut Panel, r: usize) {

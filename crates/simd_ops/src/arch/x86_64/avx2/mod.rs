@@ -4,6 +4,7 @@ mod activations;
 mod decode;
 pub(crate) mod encode;
 mod fp8_row;
+mod gemm;
 pub(in crate::arch::x86_64) mod gemm_a16;
 mod gguf_legacy;
 mod grouped;
@@ -13,14 +14,16 @@ mod search;
 
 use ninfer_formats::FormatId;
 
+use crate::arch::x86_64::a8_sources;
 use crate::kernels::{Common, KernelSet, Products};
+use gemm::many;
 
 /// The entries of a format.
 pub(crate) fn kernels(format: FormatId) -> KernelSet {
     KernelSet {
         decode: Some(decode::entry(format.scheme())),
         a16: Products { many: gemm_a16::entry(format), ..Products::NONE },
-        ..KernelSet::NONE
+        a8: Products { many: a8_sources!(format, many, many), ..Products::NONE },
     }
 }
 

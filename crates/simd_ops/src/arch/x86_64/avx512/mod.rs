@@ -6,6 +6,7 @@ pub(crate) mod encode;
 mod fp8_row;
 pub(in crate::arch::x86_64) mod gemm;
 mod gemm_a16;
+mod gemm_a8;
 mod gguf_iq;
 mod gguf_k;
 mod gguf_legacy;
@@ -16,14 +17,16 @@ mod search;
 
 use ninfer_formats::FormatId;
 
+use crate::arch::x86_64::a8_sources;
 use crate::kernels::{Common, KernelSet, Products};
+use gemm_a8::many;
 
 /// The entries of a format.
 pub(crate) fn kernels(format: FormatId) -> KernelSet {
     KernelSet {
         decode: Some(decode::entry(format.scheme())),
         a16: Products { many: gemm_a16::entry(format), ..Products::NONE },
-        ..KernelSet::NONE
+        a8: Products { many: a8_sources!(format, many, many), ..Products::NONE },
     }
 }
 
