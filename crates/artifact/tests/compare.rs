@@ -61,6 +61,25 @@ fn one_flipped_bit_is_found_by_row_and_block() {
     assert_eq!(report.equal, 3);
 }
 
+/// The place counts from the start of the object, wherever the files are cut.
+#[test]
+fn a_flipped_bit_in_a_later_part_is_found_as_well() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (dir.path().join("m.gguf"), dir.path().join("m.ninfer"));
+    write_gguf(&from, &[], &[source(&mut Random(6), "t", GgmlType(8), &[64, 200])]);
+    let set = GgufSet::open(&from).unwrap();
+    let options = ConvertOptions { file_limit: Some(8192), ..Default::default() };
+    let written = plan_gguf(&set, &options).unwrap().run(&to, on).unwrap();
+    assert_eq!(written.files.len(), 4);
+    // 68 bytes a row: byte 4096 + 1000 of the object is row 74, block 1.
+    let mut bytes = std::fs::read(&written.files[1]).unwrap();
+    bytes[4096 + 1000] ^= 4;
+    std::fs::write(&written.files[1], bytes).unwrap();
+    let report = compare_gguf(&Artifact::open(&to).unwrap(), &set, on).unwrap();
+    let text = report.differences[0].to_string();
+    assert!(text.starts_with("\"t\": row 74, block 1: byte 5096 is "), "{text}");
+}
+
 #[test]
 fn other_tensors_types_and_shapes_are_differences() {
     let dir = tempfile::tempdir().unwrap();

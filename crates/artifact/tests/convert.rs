@@ -146,6 +146,32 @@ fn all_65536_binary16_words_widen_exactly() {
     assert!(compare_gguf(&artifact, &set, on).unwrap().differences.is_empty());
 }
 
+/// Tensors longer than a step of the copy, at an offset in the source, in one file and over several.
+#[test]
+fn long_tensors_are_copied_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = dir.path().join("m.gguf");
+    let mut random = Random(8);
+    let tensors = [
+        source(&mut random, "first", GgmlType(0), &[7]),
+        source(&mut random, "long", GgmlType(8), &[4096, 4300]),
+        source(&mut random, "last", GgmlType(0), &[7]),
+    ];
+    assert!(tensors[1].3.len() > 18_000_000);
+    write_gguf(&from, &[], &tensors);
+    let set = GgufSet::open(&from).unwrap();
+    for limit in [None, Some(9 << 20)] {
+        let to = dir.path().join(format!("{}.ninfer", limit.is_some()));
+        let options = ConvertOptions { file_limit: limit, ..Default::default() };
+        plan_gguf(&set, &options).unwrap().run(&to, on).unwrap();
+        let artifact = Artifact::open(&to).unwrap();
+        for (name, _, _, bytes) in &tensors {
+            let payload = artifact.payload(std::str::from_utf8(name).unwrap()).unwrap();
+            assert!(*payload == *bytes, "{}", String::from_utf8_lossy(name));
+        }
+    }
+}
+
 // ---- refusals
 
 fn mixed(dir: &Path) -> PathBuf {
@@ -265,6 +291,11 @@ fn metadata_goes_to_config_and_all_of_it_to_a_resource() {
     for x in [0.1f32, f32::NAN, -0.0] {
         floats.push(MetaValue::F32(x)).unwrap();
     }
+    // Short arrays, but many elements together.
+    let mut nested = MetaArray::empty(ninfer_gguf::ValueType::Array);
+    for _ in 0..2 {
+        nested.push(strings(600)).unwrap();
+    }
     let metadata = [
         ("general.name", MetaValue::text("Größe")),
         ("u8", MetaValue::U8(255)),
@@ -286,6 +317,7 @@ fn metadata_goes_to_config_and_all_of_it_to_a_resource() {
         ("long", strings(1025)),
         ("bytes", MetaValue::String(vec![b'a', 0xff])),
         ("list of bytes", MetaValue::Array(bad)),
+        ("nested", MetaValue::Array(nested)),
         ("huge", MetaValue::text(&"x".repeat(65_537))),
         ("large", MetaValue::text(&"x".repeat(65_536))),
     ];
@@ -333,6 +365,7 @@ fn metadata_goes_to_config_and_all_of_it_to_a_resource() {
             ("long", "it has more than 1024 elements"),
             ("bytes", "it has a string that is not UTF-8"),
             ("list of bytes", "it has a string that is not UTF-8"),
+            ("nested", "it has more than 1024 elements"),
             ("huge", "it has a string of more than 65536 bytes"),
         ]
     );

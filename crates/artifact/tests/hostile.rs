@@ -307,6 +307,30 @@ fn no_other_members() {
 }
 
 #[test]
+fn the_root_members_have_their_types() {
+    let value: serde_json::Value = serde_json::from_str(DIRECTORY).unwrap();
+    for (member, wanted) in [
+        ("components", "an object of components"),
+        ("objects", "an array of objects"),
+        ("bindings", "an object from parameter name to binding"),
+        ("uses", "an array of uses"),
+        ("files", "an array of files"),
+    ] {
+        for other in ["null", "7", "\"x\"", if wanted.starts_with("an array") { "{}" } else { "[]" }] {
+            let mut value = value.as_object().unwrap().clone();
+            value[member] = serde_json::from_str(other).unwrap();
+            let text = serde_json::to_string(&value).unwrap();
+            let e = parse(&entry(text.as_bytes(), &[0; PAYLOAD])).unwrap_err();
+            assert!(matches!(e.kind(), K::JsonType { .. }), "{e}");
+            assert!(e.to_string().starts_with(&format!("{member}: found ")), "{e}");
+            assert!(e.to_string().ends_with(&format!("expected {wanted}")), "{e}");
+        }
+    }
+    // A list of that name elsewhere is an ordinary value.
+    accept(&[(r#"{"layers":2}"#, r#"{"objects":[1,2],"bindings":{"a":1}}"#)]);
+}
+
+#[test]
 fn no_missing_members() {
     let whole = |member: &str| {
         // A root without one member.

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use ninfer_formats::{FORMATS, FormatId, LAYOUTS, MAX_RANK};
 
 use super::header::{self, EntryPrefix, PAGE, PREFIX_BYTES};
-use super::json::Json;
+use super::json::{Element, Json, parse_directory};
 use super::model::{
     ActivationPolicy, Binding, BindingPart, Component, FileEntry, Object, ObjectKind, Proposal, Span, Table,
     TensorRecord, Use,
@@ -46,7 +46,7 @@ impl Directory {
         let prefix = EntryPrefix::parse(bytes)?;
         // `EntryPrefix::parse` has checked that the JSON lies inside `bytes`.
         let text = &bytes[PREFIX_BYTES as usize..(PREFIX_BYTES + prefix.json_bytes) as usize];
-        let directory = Self::from_json(prefix, Json::parse(text, PREFIX_BYTES)?, entry_name)?;
+        let directory = Self::from_text(prefix, text, entry_name)?;
         let found = bytes.len() as u64;
         match prefix.payload_start.checked_add(directory.files[0].payload_bytes) {
             Some(wanted) if wanted == found => Ok(directory),
@@ -57,23 +57,39 @@ impl Directory {
         }
     }
 
-    pub(crate) fn from_json(
+    /// Reads the JSON text that belongs to a prefix.
+    pub(crate) fn from_text(
         prefix: EntryPrefix,
-        json: Json,
+        text: &[u8],
         entry_name: Option<&str>,
     ) -> Result<Self, ArtifactError> {
         const MEMBERS: &[&str] =
             &["components", "objects", "bindings", "uses", "files", "metadata", "provenance"];
         let root = At::ROOT;
+        let (objects_at, bindings_at) = (root.member("objects"), root.member("bindings"));
+        let mut list = Objects::default();
+        let mut bindings = Vec::new();
+        let json = parse_directory(text, PREFIX_BYTES, &mut |element, json| match element {
+            Element::Object(i) => list.push(json, objects_at.index(i)),
+            Element::Binding(name) => {
+                let at = bindings_at.member(name);
+                at.check_id(name)?;
+                bindings.push((name.to_owned(), binding(json, at)?));
+                Ok(())
+            }
+        })?;
         let mut record = Record::closed(json, root, "directory", MEMBERS)?;
+        // The elements are in `list` and `bindings`; these are empty if they are of the right type.
+        objects_at.array(record.required("objects")?, "an array of objects")?;
+        bindings_at.members(record.required("bindings")?, "an object from parameter name to binding")?;
         let (files, starts) = files(record.required("files")?, root.member("files"), entry_name)?;
-        let payload_bytes = starts.last().copied().unwrap_or(0);
-        let objects = objects(record.required("objects")?, root.member("objects"), payload_bytes)?;
-        let index: HashMap<String, usize> =
-            objects.iter().enumerate().map(|(i, o)| (o.id.clone(), i)).collect();
+        let (objects, index) = list.finish(objects_at, starts.last().copied().unwrap_or(0))?;
         let look = |id: &str| index.get(id).map(|&i| &objects[i]);
         let components = components(record.required("components")?, root.member("components"), &look)?;
-        let bindings = bindings(record.required("bindings")?, root.member("bindings"), &look)?;
+        for (name, binding) in &bindings {
+            resolve(binding, bindings_at.member(name), &look)?;
+        }
+        let bindings = Table::new(bindings);
         let uses = uses(record.required("uses")?, root.member("uses"), &look, &bindings)?;
         let metadata = match record.optional("metadata") {
             None => None,
@@ -258,39 +274,62 @@ fn files(
     Ok((files, starts))
 }
 
-fn objects(json: Json, at: At<'_>, payload_bytes: u64) -> Result<Vec<Object>, ArtifactError> {
-    let list = at.array(json, "an array of objects")?;
-    if list.is_empty() {
-        return at.value("an empty array".into(), "at least one object");
-    }
-    let mut objects: Vec<Object> = Vec::with_capacity(list.len());
-    let mut ids = HashSet::with_capacity(list.len());
-    for (i, json) in list.into_iter().enumerate() {
-        let at = at.index(i);
+/// The objects read so far.
+#[derive(Default)]
+struct Objects {
+    list: Vec<Object>,
+    index: HashMap<String, usize>,
+}
+
+impl Objects {
+    /// Adds the next object, which follows the last one.
+    fn push(&mut self, json: Json, at: At<'_>) -> Result<(), ArtifactError> {
         let object = object(json, at)?;
-        let fail = |member: &str, found: String, wanted: String| {
-            let kind = K::JsonValue { found, wanted };
-            Err(at.member(member).error(kind).in_object(&object.id))
-        };
-        if !ids.insert(object.id.clone()) {
-            return fail("id", quoted(&object.id), "an id that no other object has".into());
+        if self.index.insert(object.id.clone(), self.list.len()).is_some() {
+            let (found, wanted) = (quoted(&object.id), "an id that no other object has");
+            return refuse(at, "id", &object, found, wanted);
         }
-        let Some(end) = object.offset.checked_add(object.bytes) else {
-            return fail("bytes", object.bytes.to_string(), "an end below 2^64".into());
-        };
-        if end > payload_bytes {
-            let found = format!("an end at byte {end} of the payload");
-            return fail("bytes", found, format!("at most {payload_bytes}, the payload's length"));
+        if object.offset.checked_add(object.bytes).is_none() {
+            return refuse(at, "bytes", &object, object.bytes.to_string(), "an end below 2^64");
         }
-        if let Some(last) = objects.last()
+        if let Some(last) = self.list.last()
             && object.offset < last.end()
         {
             let wanted = format!("at least {}, the end of object {}", last.end(), quoted(&last.id));
-            return fail("offset", object.offset.to_string(), wanted);
+            return refuse(at, "offset", &object, object.offset.to_string(), wanted);
         }
-        objects.push(object);
+        self.list.push(object);
+        Ok(())
     }
-    Ok(objects)
+
+    /// Checks what needs the other members of the directory.
+    fn finish(
+        self,
+        at: At<'_>,
+        payload_bytes: u64,
+    ) -> Result<(Vec<Object>, HashMap<String, usize>), ArtifactError> {
+        if self.list.is_empty() {
+            return at.value("an empty array".into(), "at least one object");
+        }
+        // In order and disjoint: where the last ends inside the payload, all do.
+        if let Some((i, object)) = self.list.iter().enumerate().find(|(_, o)| o.end() > payload_bytes) {
+            let found = format!("an end at byte {} of the payload", object.end());
+            let wanted = format!("at most {payload_bytes}, the payload's length");
+            return refuse(at.index(i), "bytes", object, found, wanted);
+        }
+        Ok((self.list, self.index))
+    }
+}
+
+fn refuse<T>(
+    at: At<'_>,
+    member: &str,
+    object: &Object,
+    found: String,
+    wanted: impl Into<String>,
+) -> Result<T, ArtifactError> {
+    let kind = K::JsonValue { found, wanted: wanted.into() };
+    Err(at.member(member).error(kind).in_object(&object.id))
 }
 
 fn object(json: Json, at: At<'_>) -> Result<Object, ArtifactError> {
@@ -448,27 +487,11 @@ fn proposal(json: Json, at: At<'_>) -> Result<Proposal, ArtifactError> {
     }
 }
 
-fn bindings(json: Json, at: At<'_>, look: Look<'_>) -> Result<Table<Binding>, ArtifactError> {
-    let members = at.members(json, "an object from parameter name to binding")?;
-    let mut entries = Vec::with_capacity(members.len());
-    for (name, json) in members {
-        let at = at.member(&name);
-        at.check_id(&name)?;
-        let binding = binding(json, at, look)?;
-        entries.push((name, binding));
-    }
-    Ok(Table::new(entries))
-}
-
-fn binding(json: Json, at: At<'_>, look: Look<'_>) -> Result<Binding, ArtifactError> {
+/// The form of a binding; [`resolve`] follows its references.
+fn binding(json: Json, at: At<'_>) -> Result<Binding, ArtifactError> {
     let mut record = Record::closed(json, at, "binding", &["object", "parts"])?;
     match (record.optional("object"), record.optional("parts")) {
-        (Some(id), None) => {
-            let at = at.member("object");
-            let id = at.id(id)?;
-            refer(at, &id, "tensor", look)?;
-            Ok(Binding::Object(id))
-        }
+        (Some(id), None) => Ok(Binding::Object(at.member("object").id(id)?)),
         (None, Some(parts)) => {
             let at = at.member("parts");
             let list = at.array(parts, "an array of parts")?;
@@ -477,7 +500,7 @@ fn binding(json: Json, at: At<'_>, look: Look<'_>) -> Result<Binding, ArtifactEr
             }
             let mut parts = Vec::with_capacity(list.len());
             for (i, json) in list.into_iter().enumerate() {
-                parts.push(binding_part(json, at.index(i), look)?);
+                parts.push(binding_part(json, at.index(i))?);
             }
             Ok(Binding::Parts(parts))
         }
@@ -488,24 +511,34 @@ fn binding(json: Json, at: At<'_>, look: Look<'_>) -> Result<Binding, ArtifactEr
     }
 }
 
-fn binding_part(json: Json, at: At<'_>, look: Look<'_>) -> Result<BindingPart, ArtifactError> {
+fn binding_part(json: Json, at: At<'_>) -> Result<BindingPart, ArtifactError> {
     let mut record = Record::closed(json, at, "binding part", &["object", "range"])?;
-    let object_at = at.member("object");
-    let object = object_at.id(record.required("object")?)?;
-    let tensor = refer(object_at, &object, "tensor", look)?;
-    let range_json = record.required("range")?;
+    let object = at.member("object").id(record.required("object")?)?;
     let range_at = at.member("range");
-    let range = range_at.array(range_json, "an array [begin, end]")?;
+    let range = range_at.array(record.required("range")?, "an array [begin, end]")?;
     let [begin, end] = range.as_slice() else {
         return range_at.value(format!("{} values", range.len()), "two: [begin, end]");
     };
-    let (begin, end) = (range_at.index(0).u64(begin)?, range_at.index(1).u64(end)?);
-    let most = tensor.as_tensor().and_then(|t| elements(&t.shape)).unwrap_or(0);
-    if begin >= end || end > most {
-        let wanted = format!("0 <= begin < end <= {most}, the elements of object {}", quoted(&object));
-        return range_at.value(format!("[{begin}, {end}]"), wanted);
+    Ok(BindingPart { object, begin: range_at.index(0).u64(begin)?, end: range_at.index(1).u64(end)? })
+}
+
+/// Checks that every object of the binding is a tensor that has the elements.
+fn resolve(binding: &Binding, at: At<'_>, look: Look<'_>) -> Result<(), ArtifactError> {
+    let parts = match binding {
+        Binding::Object(id) => return refer(at.member("object"), id, "tensor", look).map(|_| ()),
+        Binding::Parts(parts) => parts,
+    };
+    let at = at.member("parts");
+    for (i, BindingPart { object, begin, end }) in parts.iter().enumerate() {
+        let at = at.index(i);
+        let tensor = refer(at.member("object"), object, "tensor", look)?;
+        let most = tensor.as_tensor().and_then(|t| elements(&t.shape)).unwrap_or(0);
+        if begin >= end || *end > most {
+            let wanted = format!("0 <= begin < end <= {most}, the elements of object {}", quoted(object));
+            return at.member("range").value(format!("[{begin}, {end}]"), wanted);
+        }
     }
-    Ok(BindingPart { object, begin, end })
+    Ok(())
 }
 
 fn uses(
@@ -549,7 +582,8 @@ fn uses(
             for (role, json) in at.members(json, "an object from role to binding")? {
                 let at = at.member(&role);
                 at.check_id(&role)?;
-                let binding = binding(json, at, look)?;
+                let binding = binding(json, at)?;
+                resolve(&binding, at, look)?;
                 auxiliaries.push((role, binding));
             }
         }

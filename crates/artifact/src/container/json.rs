@@ -101,26 +101,49 @@ impl Json {
     /// # Errors
     /// Invalid JSON or UTF-8, a duplicate member name, more than [`MAX_DEPTH`] levels or [`MAX_VALUES`] values.
     pub fn parse(text: &[u8], at: u64) -> Result<Self, ArtifactError> {
-        let state = RefCell::new(State { path: Vec::new(), values: 0, fault: None });
-        let mut parser = serde_json::Deserializer::from_slice(text);
-        let parsed = Seed { state: &state }.deserialize(&mut parser).and_then(|v| parser.end().map(|()| v));
-        parsed.map_err(|error| {
-            let state = state.into_inner();
-            let path = render(&state.path);
-            match state.fault {
-                Some(fault) => ArtifactError::new(fault).at_json(path),
-                None => {
-                    let position = format!(" at line {} column {}", error.line(), error.column());
-                    let mut message = error.to_string().replace(&position, "");
-                    if !path.is_empty() {
-                        message.push_str(&format!(" (in {path})"));
-                    }
-                    let offset = at + byte_offset(text, error.line(), error.column()) as u64;
-                    ArtifactError::new(K::JsonSyntax { message }).at_byte(offset)
-                }
-            }
-        })
+        parse(text, at, Place::Plain, &mut |_, _| Ok(()))
     }
+}
+
+/// One element of the two long lists of a directory, handed over as soon as it is parsed.
+pub(super) enum Element<'a> {
+    /// An element of the root's array `objects`, by position.
+    Object(usize),
+    /// A member of the root's object `bindings`, by name.
+    Binding(&'a str),
+}
+
+/// Takes elements as they come.
+pub(super) type Sink<'s> = &'s mut dyn FnMut(Element<'_>, Json) -> Result<(), ArtifactError>;
+
+/// Parses a directory. The elements of `objects` and `bindings` go to `sink`, one by one, and the two members are
+/// empty in the result: a directory of 100,000 tensors never exists as a tree of values.
+pub(super) fn parse_directory(text: &[u8], at: u64, sink: Sink<'_>) -> Result<Json, ArtifactError> {
+    parse(text, at, Place::Root, sink)
+}
+
+fn parse(text: &[u8], at: u64, place: Place, sink: Sink<'_>) -> Result<Json, ArtifactError> {
+    let state = RefCell::new(State { path: Vec::new(), values: 0, fault: None, sink });
+    let mut parser = serde_json::Deserializer::from_slice(text);
+    let seed = Seed { state: &state, place };
+    let parsed = seed.deserialize(&mut parser).and_then(|v| parser.end().map(|()| v));
+    parsed.map_err(|error| {
+        let state = state.into_inner();
+        let path = render(&state.path);
+        match state.fault {
+            Some(Fault::Here(kind)) => ArtifactError::new(kind).at_json(path),
+            Some(Fault::Sink(error)) => error,
+            None => {
+                let position = format!(" at line {} column {}", error.line(), error.column());
+                let mut message = error.to_string().replace(&position, "");
+                if !path.is_empty() {
+                    message.push_str(&format!(" (in {path})"));
+                }
+                let offset = at + byte_offset(text, error.line(), error.column()) as u64;
+                ArtifactError::new(K::JsonSyntax { message }).at_byte(offset)
+            }
+        }
+    })
 }
 
 impl fmt::Display for Json {
@@ -228,23 +251,41 @@ fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.len() <= 64 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-struct State {
+struct State<'s> {
     path: Vec<Step>,
     values: usize,
-    // The reason, where it is ours and not the JSON grammar's.
-    fault: Option<K>,
+    fault: Option<Fault>,
+    sink: Sink<'s>,
+}
+
+/// The reason of a failure, where it is not the JSON grammar's.
+enum Fault {
+    /// At the current path.
+    Here(K),
+    /// From the sink, complete with its place.
+    Sink(ArtifactError),
+}
+
+/// What the value being parsed is to the directory.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    Root,
+    Objects,
+    Bindings,
+    Plain,
 }
 
 #[derive(Clone, Copy)]
-struct Seed<'s> {
-    state: &'s RefCell<State>,
+struct Seed<'s, 'k> {
+    state: &'s RefCell<State<'k>>,
+    place: Place,
 }
 
-impl Seed<'_> {
-    fn fail<E: serde::de::Error>(self, fault: K) -> E {
-        let error = E::custom(&fault);
+impl Seed<'_, '_> {
+    fn fail<E: serde::de::Error>(self, fault: Fault) -> E {
         self.state.borrow_mut().fault = Some(fault);
-        error
+        // Replaced by the fault.
+        E::custom("refused")
     }
 
     fn push(self, step: Step) {
@@ -252,12 +293,21 @@ impl Seed<'_> {
     }
 
     // Not called after an error, so that the path still names the place then.
-    fn pop(self) {
-        self.state.borrow_mut().path.pop();
+    fn pop(self) -> Option<Step> {
+        self.state.borrow_mut().path.pop()
+    }
+
+    fn inside(self, place: Place) -> Self {
+        Self { state: self.state, place }
+    }
+
+    fn hand_over<E: serde::de::Error>(self, element: Element<'_>, json: Json) -> Result<(), E> {
+        let handed = (self.state.borrow_mut().sink)(element, json);
+        handed.map_err(|error| self.fail(Fault::Sink(error)))
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Seed<'_> {
+impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
     type Value = Json;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Json, D::Error> {
@@ -267,16 +317,18 @@ impl<'de> DeserializeSeed<'de> for Seed<'_> {
             (state.path.len(), state.values)
         };
         if depth > MAX_DEPTH {
-            return Err(self.fail(K::JsonLimit { what: "nests deeper than", limit: MAX_DEPTH }));
+            let kind = K::JsonLimit { what: "nests deeper than", limit: MAX_DEPTH };
+            return Err(self.fail(Fault::Here(kind)));
         }
         if values > MAX_VALUES {
-            return Err(self.fail(K::JsonLimit { what: "has more values than", limit: MAX_VALUES }));
+            let kind = K::JsonLimit { what: "has more values than", limit: MAX_VALUES };
+            return Err(self.fail(Fault::Here(kind)));
         }
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Seed<'_> {
+impl<'de> Visitor<'de> for Seed<'_, '_> {
     type Value = Json;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -302,11 +354,15 @@ impl<'de> Visitor<'de> for Seed<'_> {
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Json, A::Error> {
         let mut values = Vec::new();
-        loop {
-            self.push(Step::Index(values.len()));
-            let Some(value) = seq.next_element_seed(self)? else { break };
+        for index in 0.. {
+            self.push(Step::Index(index));
+            let Some(value) = seq.next_element_seed(self.inside(Place::Plain))? else { break };
             self.pop();
-            values.push(value);
+            if self.place == Place::Objects {
+                self.hand_over(Element::Object(index), value)?;
+            } else {
+                values.push(value);
+            }
         }
         self.pop();
         Ok(Json::Array(values))
@@ -317,21 +373,30 @@ impl<'de> Visitor<'de> for Seed<'_> {
         let mut names: HashSet<String> = HashSet::new();
         const SEARCHED: usize = 16;
         while let Some(name) = map.next_key::<String>()? {
-            if members.len() == SEARCHED {
+            let inside = match (self.place, name.as_str()) {
+                (Place::Root, "objects") => Place::Objects,
+                (Place::Root, "bindings") => Place::Bindings,
+                _ => Place::Plain,
+            };
+            // Names that were handed over are not in `members`.
+            let hashed = self.place == Place::Bindings || members.len() >= SEARCHED;
+            if hashed && names.is_empty() {
                 names.extend(members.iter().map(|(n, _)| n.clone()));
             }
-            let seen = if members.len() < SEARCHED {
-                members.iter().any(|(n, _)| *n == name)
-            } else {
-                !names.insert(name.clone())
-            };
+            let seen =
+                if hashed { !names.insert(name.clone()) } else { members.iter().any(|(n, _)| *n == name) };
             if seen {
-                return Err(self.fail(K::DuplicateMember { name }));
+                return Err(self.fail(Fault::Here(K::DuplicateMember { name })));
             }
-            self.push(Step::Member(name.clone()));
-            let value = map.next_value_seed(self)?;
-            self.pop();
-            members.push((name, value));
+            self.push(Step::Member(name));
+            let value = map.next_value_seed(self.inside(inside))?;
+            // What was pushed above.
+            let Some(Step::Member(name)) = self.pop() else { break };
+            if self.place == Place::Bindings {
+                self.hand_over(Element::Binding(&name), value)?;
+            } else {
+                members.push((name, value));
+            }
         }
         Ok(Json::Object(members))
     }

@@ -159,52 +159,99 @@ impl ArtifactPlan {
                 id
             }
         };
-        let mut members = vec![
-            ("components", Json::object(self.components.iter().map(|(id, c)| (id.as_str(), c.to_json())))),
-            ("objects", Json::Array(self.objects.iter().map(Object::to_json).collect())),
-            ("bindings", Json::object(self.bindings.iter().map(|(n, b)| (n.as_str(), b.to_json())))),
-            ("uses", Json::Array(self.uses.iter().map(Use::to_json).collect())),
-            ("files", Json::Null),
-        ];
-        members.extend(self.metadata.take().map(|m| ("metadata", m)));
-        members.extend(self.provenance.take().map(|p| ("provenance", p)));
-        let mut root = Json::object(members);
+        let provenance = self.provenance.take();
+        let text = Text::of(&self);
+        let (end, limit, reserve) = (self.end, self.file_limit, self.reserve);
+        // Only the text is needed from here on.
+        drop(self);
         // The directory fills its pages with trailing spaces, so that the payload starts right after it.
         let mut json_bytes = PAGE - PREFIX_BYTES;
         loop {
-            let files =
-                split(self.end, self.file_limit, header::payload_start(json_bytes), file_name.to_str())?;
-            set_member(&mut root, "files", files_json(&files));
-            let text = root.to_string();
-            let needs = (text.len() as u64).saturating_add(self.reserve);
+            let files = split(end, limit, header::payload_start(json_bytes), file_name.to_str())?;
+            let text = text.with(&files, provenance.as_ref());
+            let needs = (text.len() as u64).saturating_add(reserve);
             if needs > MAX_JSON_BYTES {
                 let rule = format!("at most {MAX_JSON_BYTES}, the limit of this reader");
                 return Err(ArtifactError::new(K::JsonBytes { found: needs, rule }));
             }
             if needs <= json_bytes {
-                let target = target.to_path_buf();
-                return Layout::new(target, artifact_id, root, text, json_bytes);
+                return Layout::new(target.to_path_buf(), artifact_id, text, json_bytes);
             }
             json_bytes = (PREFIX_BYTES + needs).next_multiple_of(PAGE) - PREFIX_BYTES;
         }
     }
 }
 
-fn set_member(root: &mut Json, name: &str, value: Json) {
-    if let Json::Object(members) = root {
-        match members.iter_mut().find(|(n, _)| n == name) {
-            Some((_, old)) => *old = value,
-            None => members.push((name.to_owned(), value)),
-        }
+/// The directory's text but for the files and the provenance, which may come later. Written piece by piece: a tree of
+/// values would take several times its size.
+struct Text {
+    before_files: String,
+    after_files: String,
+}
+
+impl Text {
+    fn of(plan: &ArtifactPlan) -> Self {
+        let components = plan.components.iter().map(|(id, c)| (id.as_str(), c.to_json()));
+        let bindings = plan.bindings.iter().map(|(name, b)| (name.as_str(), b.to_json()));
+        let mut text = String::from("{\"components\":");
+        list(&mut text, ['{', '}'], components.map(|(id, c)| Json::object([(id, c)])));
+        text.push_str(",\"objects\":");
+        list(&mut text, ['[', ']'], plan.objects.iter().map(Object::to_json));
+        text.push_str(",\"bindings\":");
+        list(&mut text, ['{', '}'], bindings.map(|(name, b)| Json::object([(name, b)])));
+        text.push_str(",\"uses\":");
+        list(&mut text, ['[', ']'], plan.uses.iter().map(Use::to_json));
+        text.push_str(",\"files\":");
+        let after_files = plan.metadata.as_ref().map_or_else(String::new, |m| format!(",\"metadata\":{m}"));
+        Self { before_files: text, after_files }
+    }
+
+    fn with(&self, files: &[FileEntry], provenance: Option<&Json>) -> DirectoryText {
+        let files = files.iter().map(|f| {
+            let path = f.path.as_deref().map_or(Json::Null, Json::from);
+            Json::object([("path", path), ("payload_bytes", f.payload_bytes.into())])
+        });
+        let mut text = self.before_files.clone();
+        list(&mut text, ['[', ']'], files);
+        text.push_str(&self.after_files);
+        let mut text = DirectoryText { provenance_at: text.len(), text };
+        text.set_provenance(provenance);
+        text
     }
 }
 
-fn files_json(files: &[FileEntry]) -> Json {
-    let entries = files.iter().map(|f| {
-        let path = f.path.as_deref().map_or(Json::Null, Json::from);
-        Json::object([("path", path), ("payload_bytes", f.payload_bytes.into())])
-    });
-    Json::Array(entries.collect())
+/// Appends values between brackets. Between braces each value is an object of one member, given without its own.
+fn list(text: &mut String, [open, close]: [char; 2], values: impl Iterator<Item = Json>) {
+    text.push(open);
+    for (i, value) in values.enumerate() {
+        if i > 0 {
+            text.push(',');
+        }
+        let value = value.to_string();
+        text.push_str(if open == '{' { &value[1..value.len() - 1] } else { &value });
+    }
+    text.push(close);
+}
+
+/// The whole text of a directory. The provenance is its last member.
+#[derive(Clone, Debug)]
+struct DirectoryText {
+    text: String,
+    provenance_at: usize,
+}
+
+impl DirectoryText {
+    fn set_provenance(&mut self, provenance: Option<&Json>) {
+        self.text.truncate(self.provenance_at);
+        if let Some(provenance) = provenance {
+            self.text.push_str(&format!(",\"provenance\":{provenance}"));
+        }
+        self.text.push('}');
+    }
+
+    fn len(&self) -> usize {
+        self.text.len()
+    }
 }
 
 /// Distributes `total` payload bytes over files.
@@ -244,22 +291,20 @@ fn split(
 pub struct Layout {
     target: PathBuf,
     directory: Directory,
-    root: Json,
-    text: String,
+    text: DirectoryText,
 }
 
 impl Layout {
     fn new(
         target: PathBuf,
         artifact_id: [u8; 16],
-        root: Json,
-        text: String,
+        text: DirectoryText,
         json_bytes: u64,
     ) -> Result<Self, ArtifactError> {
         let payload_start = header::payload_start(json_bytes);
         let prefix = EntryPrefix { json_bytes, artifact_id, payload_start };
         let directory = check(&target, prefix, &text)?;
-        Ok(Self { target, directory, root, text })
+        Ok(Self { target, directory, text })
     }
 
     /// Path of the entry file.
@@ -306,31 +351,30 @@ impl Layout {
     pub(super) fn header(&self) -> Vec<u8> {
         let prefix = self.directory.prefix();
         let mut bytes = prefix.to_bytes().to_vec();
-        bytes.extend_from_slice(self.text.as_bytes());
+        bytes.extend_from_slice(self.text.text.as_bytes());
         bytes.resize((PREFIX_BYTES + prefix.json_bytes) as usize, b' ');
         bytes.resize(prefix.payload_start as usize, 0);
         bytes
     }
 
-    pub(super) fn set_provenance(&mut self, provenance: Json) -> Result<(), ArtifactError> {
+    pub(super) fn set_provenance(&mut self, provenance: &Json) -> Result<(), ArtifactError> {
         let prefix = self.directory.prefix();
-        let mut root = self.root.clone();
-        set_member(&mut root, "provenance", provenance);
-        let text = root.to_string();
+        let mut text = self.text.clone();
+        text.set_provenance(Some(provenance));
         let (needs, reserved) = (text.len() as u64, prefix.json_bytes);
         if needs > reserved {
             return Err(ArtifactError::new(K::DirectoryGrew { needs, reserved }).with_path(&self.target));
         }
         self.directory = check(&self.target, prefix, &text).map_err(|e| e.with_path(&self.target))?;
-        (self.root, self.text) = (root, text);
+        self.text = text;
         Ok(())
     }
 }
 
 /// Reads the text back with the reader's rules.
-fn check(target: &Path, prefix: EntryPrefix, text: &str) -> Result<Directory, ArtifactError> {
+fn check(target: &Path, prefix: EntryPrefix, text: &DirectoryText) -> Result<Directory, ArtifactError> {
     let name = target.file_name().and_then(|n| n.to_str());
-    let directory = Directory::from_json(prefix, Json::parse(text.as_bytes(), PREFIX_BYTES)?, name)?;
+    let directory = Directory::from_text(prefix, text.text.as_bytes(), name)?;
     for object in directory.objects() {
         object.check()?;
     }

@@ -192,7 +192,7 @@ impl ArtifactWriter {
     /// # Errors
     /// A value that is not an object or breaks another rule of the directory; one that does not fit.
     pub fn set_provenance(&mut self, provenance: Json) -> Result<(), ArtifactError> {
-        self.layout.set_provenance(provenance)
+        self.layout.set_provenance(&provenance)
     }
 
     /// Checks that every object is complete, writes the headers, waits until everything is on the disk, and
