@@ -1,0 +1,148 @@
+//! Matrix-matrix kernels at the edges of their panels: the bits of `scalar`, from the token that is asked for.
+
+mod common;
+
+use common::{Owned, Random, float_formats, legal, sane, wild};
+use ninfer_formats::{BlockKind, FormatId, Scheme};
+use ninfer_simd_ops::isa::available;
+use ninfer_simd_ops::{Activations, Dispatch, Isa, Precision, matmul};
+
+/// The token whose code must run for sixteen columns or more.
+fn expected_kernel(isa: Isa, format: FormatId, precision: Precision) -> Isa {
+    use BlockKind as K;
+    let direct = matches!(format.scheme(), Scheme::Direct(_) | Scheme::RowScaled(_));
+    // Formats with sums of 16 values, which tiles are not used for.
+    let halves = match format.scheme() {
+        Scheme::Nvfp4 => true,
+        Scheme::Gguf(kind) => matches!(kind, K::Q6K | K::Iq2Xs | K::Iq2S | K::Iq1M),
+        _ => false,
+    };
+    match (isa, precision) {
+        (Isa::AvxVnni, _) => Isa::Avx2,
+        (Isa::AmxInt8, Precision::A8) if halves => Isa::Avx512Vnni,
+        (Isa::Avx512Vnni | Isa::AmxInt8, p) if direct || p == Precision::A16 => Isa::Avx512,
+        _ => isa,
+    }
+}
+
+fn tokens() -> Vec<Isa> {
+    available().into_iter().filter(|isa| *isa != Isa::Scalar && *isa < Isa::Neon).collect()
+}
+
+fn words(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|v| v.to_bits()).collect()
+}
+
+/// Compares every token, thread count and a slice with `scalar` on one thread.
+fn check(w: &Owned, x: &[f32], threads: &[usize], what: &str) {
+    let view = w.view();
+    let (n, k) = (view.rows(), view.k());
+    let t = x.len() / k;
+    for precision in [Precision::A8, Precision::A16] {
+        let mut expected = vec![0.0; t * n];
+        let scalar = Dispatch { isa: Some(Isa::Scalar), threads: Some(1) };
+        matmul(&view, Activations::F32(x), precision, &mut expected, &scalar).unwrap();
+        for isa in tokens() {
+            for &threads in threads {
+                let dispatch = Dispatch { isa: Some(isa), threads: Some(threads) };
+                let mut out = vec![7.5f32; t * n + 2];
+                let ran =
+                    matmul(&view, Activations::F32(x), precision, &mut out[1..=t * n], &dispatch).unwrap();
+                let format = view.format();
+                if t >= 16 {
+                    assert_eq!(ran.kernel, expected_kernel(isa, format, precision), "{isa} {format}");
+                }
+                assert!(out[0] == 7.5 && out[t * n + 1] == 7.5);
+                assert!(
+                    words(&out[1..=t * n]) == words(&expected),
+                    "{isa} {format} {precision:?} {n}x{k} T {t} threads {threads}: {what}"
+                );
+            }
+            // Rows that begin and end inside panels.
+            if n > 3 {
+                let dispatch = Dispatch { isa: Some(isa), threads: Some(1) };
+                let rows = 1..n - 1;
+                let slice = view.row_range(rows.start, rows.end).unwrap();
+                let mut out = vec![0.0; t * slice.rows()];
+                matmul(&slice, Activations::F32(x), precision, &mut out, &dispatch).unwrap();
+                for (out, whole) in out.chunks_exact(n - 2).zip(expected.chunks_exact(n)) {
+                    assert!(words(out) == words(&whole[rows.clone()]), "{isa} slice: {what}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn panels_of_rows_chunks_of_k_and_groups_of_columns() {
+    for format in float_formats() {
+        // 64 rows and 512 values make a panel, 24 rows and 256 values one of A16; 16 and 6 columns a group.
+        for (i, (n, k, t)) in
+            [(1, 1, 16), (67, 33, 17), (25, 544, 16), (130, 129, 33), (3, 1056, 64)].into_iter().enumerate()
+        {
+            let (n, k) = legal(format, n, k);
+            let x = Random(7).values(t * k);
+            for make in [sane as fn(FormatId, usize, usize, u64) -> Owned, wild] {
+                check(&make(format, n, k, i as u64), &x, &[1, 2, 5], "random");
+            }
+        }
+    }
+}
+
+#[test]
+fn more_columns_than_are_packed_at_a_time() {
+    for format in [FormatId::GgufQ4_0, FormatId::Q6G64Fp16, FormatId::GgufQ2K, FormatId::GgufQ6K] {
+        let (n, k) = legal(format, 5, 96);
+        check(&sane(format, n, k, 3), &Random(4).values(530 * k), &[1], "530 columns");
+    }
+}
+
+#[test]
+fn codes_at_the_ends_of_their_ranges_do_not_saturate() {
+    // Every activation code is 127 or -127, in runs and alternating; every byte of the codes is the same.
+    for format in float_formats().filter(|f| matches!(f.scheme(), Scheme::Gguf(_) | Scheme::Grouped(_))) {
+        let (n, k) = legal(format, 6, 64);
+        let mut w = sane(format, n, k, 5);
+        let sane_bytes = w.payload.clone();
+        for byte in [0x00, 0x7f, 0x80, 0xff, 0x81] {
+            w.payload.copy_from_slice(&sane_bytes);
+            fill_codes(&mut w, byte);
+            let x: Vec<f32> = (0..16 * k)
+                .map(|i| match i / k % 4 {
+                    0 => 1.0,
+                    1 => -1.0,
+                    2 if i % 2 == 0 => 1.0,
+                    2 => -1.0,
+                    _ if i % 32 < 16 => 1.0,
+                    _ => -1.0,
+                })
+                .collect();
+            check(&w, &x, &[1], &format!("code bytes {byte:#x}"));
+        }
+    }
+}
+
+/// Sets the bytes that hold codes of the simple formats to one value; of the others every byte but the first and the
+/// last four of a block, so that some scales take part.
+fn fill_codes(w: &mut Owned, byte: u8) {
+    match w.format.scheme() {
+        Scheme::Gguf(kind) => {
+            let (first, last) = match kind {
+                BlockKind::Q8_0 | BlockKind::Q4_0 | BlockKind::Iq4Nl | BlockKind::Q2_0 => (2, 0),
+                BlockKind::Q2K => (0, 4),
+                BlockKind::Q3K | BlockKind::Q6K => (0, 2),
+                BlockKind::Iq1M => (0, 8),
+                _ => (4, 0),
+            };
+            for block in w.payload.chunks_exact_mut(kind.bytes()) {
+                let end = block.len() - last;
+                block[first..end].fill(byte);
+            }
+        }
+        Scheme::Grouped(scheme) => {
+            let groups = w.shape[0] as usize * (w.shape[1] as usize).next_multiple_of(128) / scheme.group;
+            w.payload[..groups * scheme.base_bytes].fill(byte);
+        }
+        _ => {}
+    }
+}
