@@ -109,6 +109,8 @@ pub(crate) struct Scratch {
     pub runs: Vec<crate::scalar::Run>,
     /// For matrix-matrix products.
     pub panels: crate::panel::Memory,
+    /// For products of one or a few columns.
+    pub gemv: crate::gemv::Memory,
     /// For A16 matrix-matrix products.
     pub panel16: crate::panel16::Memory,
 }
@@ -214,8 +216,8 @@ pub(crate) struct Product<F> {
     entry: F,
 }
 
-/// The entry for `columns` columns: the nearest token of the chain that has one wide enough, but rather another
-/// token's narrower one, called repeatedly, than `scalar`.
+/// The entry for `columns` columns: of the nearest token of the chain that has one made for that number, else of the
+/// nearest that has one wide enough, but rather another token's narrower one, called repeatedly, than `scalar`.
 fn product<F: Copy>(
     isa: Isa,
     columns: usize,
@@ -224,19 +226,21 @@ fn product<F: Copy>(
     let one = |p: Products<F>| p.one.map(|entry| Product { width: Width::One, entry });
     let few = |p: Products<F>| p.few.map(|entry| Product { width: Width::Few, entry });
     let many = |p: Products<F>| p.many.map(|entry| Product { width: Width::Many, entry });
-    let wide_enough = |p: Products<F>| match columns {
-        0 | 1 => one(p).or_else(|| few(p)).or_else(|| many(p)),
-        2..=FEW => few(p).or_else(|| many(p)),
+    let made_for = |p: Products<F>| match columns {
+        0 | 1 => one(p).or_else(|| few(p)),
+        2..=FEW => few(p),
         _ => many(p),
     };
-    let mut chain = isa.chain().filter(|isa| *isa != Isa::Scalar && isa.is_available());
-    if let Some(picked) = chain.find_map(|isa| wide_enough(entries(isa)?).map(|entry| Picked { isa, entry }))
-    {
+    let chain = || isa.chain().filter(|isa| *isa != Isa::Scalar && isa.is_available());
+    let find = |choose: &dyn Fn(Products<F>) -> Option<Product<F>>| {
+        chain().find_map(|isa| choose(entries(isa)?).map(|entry| Picked { isa, entry }))
+    };
+    if let Some(picked) = find(&made_for).or_else(|| find(&many)) {
         return picked;
     }
     pick(isa, |isa| {
         let p = entries(isa)?;
-        wide_enough(p).or_else(|| few(p)).or_else(|| one(p))
+        many(p).or_else(|| few(p)).or_else(|| one(p))
     })
 }
 

@@ -34,6 +34,7 @@
 
 mod arch;
 mod error;
+mod gemv;
 pub mod isa;
 mod kernels;
 mod ops;

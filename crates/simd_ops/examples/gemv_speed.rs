@@ -1,0 +1,176 @@
+//! A8 products of few columns, one thread or two, beside ggml:
+//! `NINFER_PEER_GGML=<folder of libggml-cpu> cargo run --release -p ninfer-simd-ops --example gemv_speed [rows] [isa]
+//! [columns] [threads] [format]`. K is 4,096.
+//!
+//! GB/s (10^9 bytes) of stored weights, the best of many short repetitions taken in turn; quantising the activations
+//! is included on both sides. ggml is its type's `from_float` and one `vec_dot` a row, which is what its matrix-vector
+//! product does on one thread. "read" is a plain vector read of the same bytes by as many threads. Without the
+//! variable ours are timed alone.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use ninfer_formats::{FormatId, Scheme};
+use ninfer_simd_ops::isa::available;
+use ninfer_simd_ops::{Activations, Dispatch, Precision, Workspace, matmul_in};
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+const K: usize = 4096;
+
+#[cfg(target_os = "linux")]
+mod peer {
+    use std::ffi::{CString, c_char, c_int, c_void};
+
+    unsafe extern "C" {
+        fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
+        fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+    }
+
+    #[repr(C)]
+    pub struct Traits {
+        pub from_float: unsafe extern "C" fn(*const f32, *mut u8, i64),
+        pub vec_dot: unsafe extern "C" fn(c_int, *mut f32, usize, *const u8, usize, *const u8, usize, c_int),
+        pub vec_dot_type: c_int,
+        pub rows: i64,
+    }
+
+    pub struct Ggml(*mut c_void);
+
+    impl Ggml {
+        pub fn open() -> Option<Self> {
+            let folder = std::env::var("NINFER_PEER_GGML").ok()?;
+            let mut last = std::ptr::null_mut();
+            for name in ["libggml-base.so", "libggml-cpu.so"] {
+                let path = CString::new(format!("{folder}/{name}")).ok()?;
+                // SAFETY: a path of this process's own choosing; 258 is RTLD_NOW | RTLD_GLOBAL.
+                last = unsafe { dlopen(path.as_ptr(), 258) };
+                assert!(!last.is_null(), "cannot open {folder}/{name}");
+            }
+            let this = Self(last);
+            // SAFETY: `void ggml_cpu_init(void)`.
+            unsafe { std::mem::transmute::<*mut c_void, extern "C" fn()>(this.symbol("ggml_cpu_init"))() };
+            Some(this)
+        }
+
+        fn symbol(&self, name: &str) -> *mut c_void {
+            let name = CString::new(name).expect("a name");
+            // SAFETY: the library is open.
+            let symbol = unsafe { dlsym(self.0, name.as_ptr()) };
+            assert!(!symbol.is_null());
+            symbol
+        }
+
+        pub fn traits(&self, number: u32) -> (&'static Traits, &'static Traits) {
+            type Get = unsafe extern "C" fn(c_int) -> *const Traits;
+            // SAFETY: ggml's function with this signature; the tables are static.
+            unsafe {
+                let get = std::mem::transmute::<*mut c_void, Get>(self.symbol("ggml_get_type_traits_cpu"));
+                let dot = &*get(number as c_int);
+                (dot, &*get(dot.vec_dot_type))
+            }
+        }
+    }
+}
+
+/// Reads all bytes with the widest plain loads.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn read(bytes: &[u8]) -> i64 {
+    use std::arch::x86_64::*;
+    let mut sums = [_mm256_setzero_si256(); 8];
+    for chunk in bytes.as_chunks::<256>().0 {
+        for (i, sum) in sums.iter_mut().enumerate() {
+            // SAFETY: 32 bytes of the chunk's 256.
+            let v = unsafe { _mm256_loadu_si256(chunk.as_ptr().add(32 * i).cast()) };
+            *sum = _mm256_xor_si256(*sum, v);
+        }
+    }
+    let sum = sums.into_iter().fold(_mm256_setzero_si256(), |a, b| _mm256_xor_si256(a, b));
+    _mm256_extract_epi64::<0>(sum)
+}
+
+fn time(mut work: impl FnMut()) -> f64 {
+    let start = Instant::now();
+    work();
+    start.elapsed().as_secs_f64()
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let number = |i: usize, default: usize| args.get(i).and_then(|a| a.parse().ok()).unwrap_or(default);
+    let rows = number(0, 4096);
+    let best = ninfer_simd_ops::isa::best();
+    let isa = available().into_iter().find(|i| args.get(1).is_some_and(|n| i.name() == n)).unwrap_or(best);
+    let (columns, threads) = (number(2, 1), number(3, 1));
+    let dispatch = Dispatch { isa: Some(isa), threads: Some(threads) };
+    let seconds = if rows > 20_000 { 3.0 } else { 0.8 };
+    #[cfg(target_os = "linux")]
+    let ggml = peer::Ggml::open();
+    println!("{rows} x {K}, {columns} columns, {isa}, {threads} threads");
+    println!("{:18} {:>8} {:>8} {:>8} {:>8} {:>10}", "format", "ours", "ggml", "ratio", "read", "of read");
+    for format in FormatId::all() {
+        if matches!(format.scheme(), Scheme::Direct(_) | Scheme::RowScaled(_))
+            || args.get(4).is_some_and(|name| !format.name().contains(name.as_str()))
+        {
+            continue;
+        }
+        let w = common::sane(format, rows, K, 1);
+        let view = w.view();
+        let x = common::Random(2).values(K * columns);
+        let mut out = vec![0.0f32; rows * columns];
+        let mut workspace = Workspace::default();
+        let mut least = [f64::INFINITY; 3];
+        let begin = Instant::now();
+        while begin.elapsed().as_secs_f64() < seconds {
+            let ours = time(|| {
+                let x = Activations::F32(&x);
+                matmul_in(&view, x, Precision::A8, &mut out, &dispatch, &mut workspace).expect("legal");
+            });
+            least[0] = least[0].min(ours);
+            #[cfg(target_arch = "x86_64")]
+            if available().contains(&ninfer_simd_ops::Isa::Avx2) {
+                let part = w.payload.len().div_ceil(threads);
+                let reading = time(|| {
+                    std::thread::scope(|scope| {
+                        for part in w.payload.chunks(part).skip(1) {
+                            // SAFETY: the machine has AVX2.
+                            scope.spawn(move || black_box(unsafe { read(part) }));
+                        }
+                        // SAFETY: as above.
+                        black_box(unsafe { read(&w.payload[..part]) });
+                    });
+                });
+                least[2] = least[2].min(reading);
+            }
+            #[cfg(target_os = "linux")]
+            if let (Some(ggml), Scheme::Gguf(kind), 1) = (&ggml, format.scheme(), threads) {
+                let (dot, activation) = ggml.traits(kind.ggml_type());
+                let row = K / kind.values() * kind.bytes();
+                let mut quantised = vec![0u8; 2 * K];
+                let theirs = time(|| {
+                    for (t, x) in x.chunks_exact(K).enumerate() {
+                        // SAFETY: buffers of the sizes that ggml's functions take for rows of K values.
+                        unsafe {
+                            (activation.from_float)(x.as_ptr(), quantised.as_mut_ptr(), K as i64);
+                            for r in 0..rows {
+                                let y = out.as_mut_ptr().add(t * rows + r);
+                                let w = w.payload.as_ptr().add(r * row);
+                                (dot.vec_dot)(K as i32, y, 0, w, 0, quantised.as_ptr(), 0, 1);
+                            }
+                        }
+                    }
+                });
+                least[1] = least[1].min(theirs);
+            }
+        }
+        let [ours, theirs, read] = least.map(|t| w.payload.len() as f64 / t * 1e-9);
+        println!(
+            "{:18} {ours:8.1} {theirs:8.1} {:8.2} {read:8.1} {:10.2}",
+            format.name(),
+            if theirs > 0.0 { ours / theirs } else { f64::NAN },
+            ours / read
+        );
+    }
+}
