@@ -3,10 +3,10 @@
     cargo build --release -p ninfer-simd-ops --example encode_speed
     python benches/encode_peers.py [--binary PATH] [--rows N] [--rounds N] [--json FILE]
 
-PyTorch (CPU) must be installed. Each round times every contender once, one after the other; the figures are the
-least and the median over the rounds, in million weights a second. "75-candidate search" is PyTorch's
-search for the best of 75 binary16 scales per group by a weighted squared error in binary64; ours is
-``grouped_search`` with importance, its 65 to 68 candidates and exactly rounded errors.
+PyTorch (CPU) must be installed. Each round times every contender once, one after the other; the figures are
+the best and the median over the rounds, in million weights a second. PyTorch's search is for the best of 75
+binary16 scales per group by a weighted squared error in binary64; ours is ``grouped_search`` with importance:
+its 65 to 68 candidates, exactly rounded errors.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ K = 4096
 
 
 def absmax(x: torch.Tensor, bits: int, group: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scale to binary32, then binary16, never to zero; reciprocal rounded once; codes half to even, clamped."""
+    """Scale to binary32, then binary16, never to zero; reciprocal rounded once; codes half to even."""
     q = (1 << (bits - 1)) - 1
     low = -q if bits == 8 else -q - 1
     v = x.reshape(x.shape[0], -1, group)
@@ -39,7 +39,9 @@ def absmax(x: torch.Tensor, bits: int, group: int) -> tuple[torch.Tensor, torch.
     return torch.clamp(torch.round(v * r), low, q).to(torch.int8), s
 
 
-def search(x: torch.Tensor, w: torch.Tensor, bits: int = 4, group: int = 64, candidates: int = 75) -> torch.Tensor:
+def search(
+    x: torch.Tensor, w: torch.Tensor, bits: int = 4, group: int = 64, candidates: int = 75
+) -> torch.Tensor:
     """The scale of least weighted squared error in binary64 among the candidates."""
     q = (1 << (bits - 1)) - 1
     v = x.reshape(x.shape[0], -1, group)
@@ -119,8 +121,18 @@ def main() -> int:
     ours = Ours(args.binary)
     isas = ["avx2", "avx512"] if "avx512f" in Path("/proc/cpuinfo").read_text() else ["avx2"]
     groups: list[tuple[str, int, Callable[[], object], str]] = [
-        ("grouped_absmax q4", args.rows, lambda: absmax(x, 4, 64), "grouped_absmax q4_g64_fp16 {isa} {t} {n} 4096"),
-        ("grouped_absmax q8", args.rows, lambda: absmax(x, 8, 32), "grouped_absmax q8_g32_fp16 {isa} {t} {n} 4096"),
+        (
+            "grouped_absmax q4",
+            args.rows,
+            lambda: absmax(x, 4, 64),
+            "grouped_absmax q4_g64_fp16 {isa} {t} {n} 4096",
+        ),
+        (
+            "grouped_absmax q8",
+            args.rows,
+            lambda: absmax(x, 8, 32),
+            "grouped_absmax q8_g32_fp16 {isa} {t} {n} 4096",
+        ),
         (
             "fp8_row_maxabs from bf16",
             args.rows,
@@ -156,7 +168,9 @@ def main() -> int:
             ratio = min(times["torch"]) / min(t)
             print(f"{name:32} {who:8} {best:10.1f} {median:11.1f} {ratio:12.1f}")
             assert isinstance(record["results"], list)
-            record["results"].append({"what": name, "who": who, "best": best, "median": median, "ratio": ratio})
+            record["results"].append(
+                {"what": name, "who": who, "best": best, "median": median, "ratio": ratio}
+            )
     if args.json:
         args.json.write_text(json.dumps(record, indent=1) + "\n")
     return 0

@@ -17,9 +17,13 @@ def test_default_methods() -> None:
         nr.quantize(x, "q4_g64_fp16").payload, nr.quantize(x, "q4_g64_fp16", "grouped_absmax").payload
     )
     assert same(nr.quantize(x, "fp32").dequantize(), x)
-    for name in ("q2_g64_fp16", "t2_g128_fp16", "nvfp4"):
+    for name in ("q2_g64_fp16", "nvfp4"):
         with pytest.raises(nr.UnsupportedError, match=f"{name}: no method makes this format"):
             nr.quantize(x, name)
+    for name, method in (("t2_g128_fp16", "ternary_fit"), ("gguf_q4_0", "gguf_search")):
+        with pytest.raises(nr.UnsupportedError, match=f"{name} has no default method; name one: {method}"):
+            nr.quantize(x, name)
+        assert nr.quantize(x, name, method).format.name == name
 
 
 @pytest.mark.parametrize(

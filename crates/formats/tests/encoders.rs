@@ -166,6 +166,40 @@ fn non_finite_sources_are_named() {
     }
 }
 
+/// Codes round half to even, after a product with the rounded reciprocal.
+#[test]
+fn codes_round_half_to_even() {
+    // Scale 0.25 for q4: exact halves of it on either side.
+    let x = [1.75f32, 0.125, -0.125, 0.375, -0.375, 0.625, -0.625, 0.875, -0.875];
+    let payload = absmax(FormatId::Q4G64Fp16, 9, &x).expect("encodes");
+    let view = TensorView::new(FormatId::Q4G64Fp16, &[1, 9], 1, &payload).expect("view");
+    let words = view.grouped_words().expect("words");
+    assert_eq!(words.scales, [0x3400]);
+    assert_eq!(words.codes, [7, 0, 0, 2, -2, 2, -2, 4, -4]);
+}
+
+/// The eight partial sums are added in the written order: every other order of these rounds differently.
+#[test]
+fn partial_sums_have_an_order() {
+    let combine = ninfer_formats::encoder::grouped_search::combine;
+    // Any pair of the tree that is not added first loses the ones against 2^53.
+    let big = 2f64.powi(53);
+    let mut p = [0.0f64; 8];
+    (p[0], p[4], p[2]) = (1.0, 1.0, big);
+    assert_eq!(combine(&p), big + 2.0);
+    (p[0], p[4], p[2], p[6]) = (big, 0.0, 1.0, 1.0);
+    assert_eq!(combine(&p), big + 2.0);
+    p = [0.0; 8];
+    (p[1], p[5], p[3]) = (1.0, 1.0, big);
+    assert_eq!(combine(&p), big + 2.0);
+    p = [0.0; 8];
+    (p[1], p[3], p[0]) = (1.0, 1.0, big);
+    assert_eq!(combine(&p), big + 2.0);
+    p = [0.0; 8];
+    (p[1], p[0], p[2]) = (1.0, 1.0, big);
+    assert_eq!(combine(&p), big);
+}
+
 /// FR-43: only logical lanes set the scale of a partial group; padding groups have scale 0.
 #[test]
 fn tail_groups() {
@@ -532,9 +566,18 @@ fn search_equals_the_plain_reading() {
     let mut rng = Rng(5);
     for format in GROUPED {
         let Scheme::Grouped(s) = format.scheme() else { panic!() };
-        for round in 0..60 {
+        for round in 0..400 {
             let k = 1 + rng.below(s.group);
             let mut w = normal(&mut rng, k);
+            if round % 4 == 3 {
+                // Values and their negatives in different lanes: scales of either sign tie but for rounding.
+                for i in 0..k / 2 {
+                    w[k - 1 - i] = -w[i];
+                }
+                for i in (1..k).rev() {
+                    w.swap(i, rng.below(i + 1));
+                }
+            }
             if round % 5 == 0 {
                 w[rng.below(k)] *= 20.0;
             }
@@ -701,13 +744,24 @@ fn digests_of_fixed_matrices() {
     for format in FP8 {
         found.push(digest(&fp8(format, 256, &x).expect("encodes")));
     }
+    for format in [FormatId::GgufQ8_0, FormatId::GgufQ4_0, FormatId::GgufQ5_0, FormatId::GgufIq4Nl] {
+        for importance in [None, Some(&importance[..])] {
+            let params = Params { importance, negative_scales: false };
+            found.push(digest(&run(format, EncoderId::GgufSearch, 256, &x, params).expect("encodes")));
+        }
+    }
+    for importance in [None, Some(&importance[..])] {
+        let params = Params { importance, negative_scales: false };
+        let t2 = run(FormatId::T2G128Fp16, EncoderId::TernaryFit, 256, &x, params);
+        found.push(digest(&t2.expect("encodes")));
+    }
     let text: Vec<String> = found.iter().map(|d| format!("{d:#018x}")).collect();
     assert_eq!(text, DIGESTS, "{text:#?}");
 }
 
 /// Per grouped format: max-abs, then search without and with importance, each with positive and with both signs of
-/// scales; then the two FP8 formats.
-const DIGESTS: [&str; 22] = [
+/// scales; then the two FP8 formats; the four ggml types and the ternary one, each without and with importance.
+const DIGESTS: [&str; 32] = [
     "0x4cc274d9b132ebf2",
     "0x6758f51dec2b9ed7",
     "0x39c2807d59a5aac2",
@@ -730,4 +784,14 @@ const DIGESTS: [&str; 22] = [
     "0x166ff56ab574c262",
     "0x080d72c1746b0db5",
     "0xc3784bc2b489581e",
+    "0xe5ebb25a7ff5d27f",
+    "0xaba9c82575c42213",
+    "0xc5633ff444624430",
+    "0x13086907d53f0022",
+    "0x801010b48503977e",
+    "0x7ccc99641fdffbcd",
+    "0x451a98d21eaecdc1",
+    "0xc724d506359ecae9",
+    "0xc0ba1ba540d52097",
+    "0x021846b6a34b74fb",
 ];

@@ -115,11 +115,21 @@ fn every_isa_gives_the_same_words() {
 #[test]
 fn search_on_many_groups() {
     let mut random = Random(123);
-    let (n, k) = (48, 1024);
+    let (n, k) = (96, 1024);
     for format in [FormatId::Q4G64Fp16, FormatId::Q5G64Fp16, FormatId::Q6G64Fp16, FormatId::Q8G32Fp16] {
         let x: Vec<f32> = (0..n * k).map(|_| (0..4).map(|_| random.value()).sum::<f32>() * 0.01).collect();
+        // Rows of values with their negatives in other lanes: scales of either sign tie but for the order of sums.
+        let mut x = x;
+        for group in x[n * k / 2..].chunks_exact_mut(32) {
+            for i in 0..16 {
+                group[16 + i] = -group[i];
+            }
+            for i in (1..32).rev() {
+                group.swap(i, random.below(i + 1));
+            }
+        }
         let importance: Vec<f32> = (0..k).map(|_| random.value().powi(2)).collect();
-        for (importance, negative_scales) in [(None, false), (Some(&importance[..]), true)] {
+        for (importance, negative_scales) in [(None, false), (None, true), (Some(&importance[..]), true)] {
             let params = Params { importance, negative_scales };
             let method = EncoderId::GroupedSearch;
             let expected = encoder::encode(format, method, n, k, &x, params).unwrap();
