@@ -1,70 +1,67 @@
 //! Starting the disk early.
 //!
 //! A written file must be on the disk before it is published. If nothing asks for that sooner, the operating system
-//! keeps gigabytes in memory and the final wait takes as long as the writing. One thread therefore asks in the
-//! background, each time a fixed amount has been written. It never decides whether the data are safe: the final
-//! synchronisation does, and an error here is found again there.
+//! keeps what it was given in memory, and the final wait takes as long as the writing did. Linux begins to write a
+//! range out, without waiting, when it is told that the range is not needed in memory; pages that are still being
+//! written stay there. Whether the data are safe is decided by the final synchronisation alone; this only makes it
+//! short.
 
 use std::fs::File;
-use std::sync::mpsc::{SyncSender, sync_channel};
-use std::thread::JoinHandle;
 
-/// Bytes of one file between two requests.
-const STEP: u64 = 32 << 20;
+/// Bytes written in one run between two requests.
+const STEP: u64 = 4 << 20;
 
-#[derive(Debug)]
+/// The run of bytes written last.
+#[derive(Debug, Default)]
 pub(super) struct WriteBack {
-    thread: Option<(SyncSender<File>, JoinHandle<()>)>,
-    pending: u64,
     file: usize,
+    begin: u64,
+    end: u64,
 }
 
 impl WriteBack {
-    pub(super) fn new() -> Self {
-        Self { thread: None, pending: 0, file: 0 }
-    }
-
-    /// Notes that `bytes` bytes were written to file number `index`.
-    pub(super) fn wrote(&mut self, index: usize, file: &File, bytes: u64) {
-        if index != self.file {
-            (self.file, self.pending) = (index, 0);
+    /// Notes that `len` bytes were written to file number `index` at `offset`.
+    pub(super) fn wrote(&mut self, index: usize, file: &File, offset: u64, len: u64) {
+        if (index, offset) != (self.file, self.end) {
+            (self.file, self.begin) = (index, offset);
         }
-        self.pending = self.pending.saturating_add(bytes);
-        if self.pending < STEP {
-            return;
-        }
-        let Ok(handle) = file.try_clone() else { return };
-        if self.thread.is_none() {
-            let (sender, receiver) = sync_channel::<File>(1);
-            let work = move || {
-                for file in receiver {
-                    let _ = file.sync_data();
-                }
-            };
-            let spawned = std::thread::Builder::new().name("ninfer-write-back".into()).spawn(work);
-            // Without a thread everything is written at the end, only later.
-            let Ok(join) = spawned else { return };
-            self.thread = Some((sender, join));
-        }
-        if let Some((sender, _)) = &self.thread
-            && sender.try_send(handle).is_ok()
-        {
-            self.pending = 0;
-        }
-    }
-
-    /// Waits for the thread, so that no handle is open any more.
-    pub(super) fn stop(&mut self) {
-        if let Some((sender, join)) = self.thread.take() {
-            drop(sender);
-            // The thread does nothing that can panic.
-            let _ = join.join();
+        self.end = offset.saturating_add(len);
+        if self.end - self.begin >= STEP {
+            start(file, self.begin, self.end - self.begin);
+            self.begin = self.end;
         }
     }
 }
 
-impl Drop for WriteBack {
-    fn drop(&mut self) {
-        self.stop();
+#[cfg(target_os = "linux")]
+fn start(file: &File, offset: u64, len: u64) {
+    // Advice: a file system that does not take it writes everything at the end.
+    let _ = rustix::fs::fadvise(file, offset, std::num::NonZeroU64::new(len), rustix::fs::Advice::DontNeed);
+}
+
+#[cfg(not(target_os = "linux"))]
+fn start(_: &File, _: u64, _: u64) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_counted_per_file_and_place() {
+        let file = tempfile::tempfile().unwrap();
+        let mut w = WriteBack::default();
+        for (index, offset, len, begin, end) in [
+            (0, 4096, STEP - 1, 4096, 4096 + STEP - 1),
+            // One byte more and the run has been asked for.
+            (0, 4095 + STEP, 1, 4096 + STEP, 4096 + STEP),
+            (0, 4096 + STEP, 5, 4096 + STEP, 4101 + STEP),
+            // Elsewhere, and in another file, a new run begins.
+            (0, 0, 7, 0, 7),
+            (1, 7, 9, 7, 16),
+            (1, 16, 3 * STEP, 16 + 3 * STEP, 16 + 3 * STEP),
+        ] {
+            w.wrote(index, &file, offset, len);
+            assert_eq!((w.file, w.begin, w.end), (index, begin, end));
+        }
     }
 }

@@ -53,7 +53,7 @@ impl ArtifactWriter {
             temps.push(temp);
         }
         let written = vec![0; layout.directory().objects().len()];
-        Ok(Self { layout, temps, written, write_back: WriteBack::new(), failed: false })
+        Ok(Self { layout, temps, written, write_back: WriteBack::default(), failed: false })
     }
 
     /// The plan being written.
@@ -183,7 +183,7 @@ impl ArtifactWriter {
             self.failed = true;
             return Err(ArtifactError::io("cannot write", e).with_path(temp.target()));
         }
-        self.write_back.wrote(span.file, file, span.len);
+        self.write_back.wrote(span.file, file, span.offset, span.len);
         Ok(())
     }
 
@@ -214,7 +214,6 @@ impl ArtifactWriter {
         let directory = self.layout.directory();
         let artifact_id = directory.artifact_id();
         let entry_header = self.layout.header();
-        self.write_back.stop();
         let files = self.layout.files();
         for (index, (temp, (path, bytes))) in self.temps.iter().zip(&files).enumerate() {
             let fail = |what| move |e| ArtifactError::io(what, e).with_path(path);
