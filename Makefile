@@ -13,7 +13,7 @@ help:
 	@echo 'make demo [MODEL=path.gguf]  build, convert a GGUF to .ninfer, verify, decode, multiply, report'
 	@echo 'make test                    lints, Rust tests, Python tests, documentation checks'
 	@echo 'make test-real               the same claims on a real model and against ggml itself (downloads 250 MB)'
-	@echo 'make bench                   benchmarks beside the peers; records and pictures'
+	@echo 'make bench                   benchmarks; records of earlier runs are in benches/records'
 	@echo 'make docs                    regenerate the generated tables'
 	@echo 'make wheel                   build the wheel into dist/'
 
@@ -70,6 +70,12 @@ $(VENV)/.real: $(VENV)/.installed
 
 test-real: $(VENV)/.real
 	$(PY) -m pytest tests/real
+	$(PY) benches/real_model.py
+
+# Rust benchmarks, decoding against the store rate, and a real model beside cp and gguf-py.
+bench: $(VENV)/.real
+	cargo bench --locked -p ninfer-benches
+	cargo run --locked --release -p ninfer-simd-ops --example decode_speed
 	$(PY) benches/real_model.py
 
 clean:
