@@ -7,3 +7,12 @@ pub(crate) mod avx512_vnni;
 mod sources;
 
 pub(in crate::arch::x86_64) use sources::a8_sources;
+
+/// Hints that bytes will be wanted: fetches their lines into the caches.
+#[inline(always)]
+fn fetch_bytes(bytes: &[u8]) {
+    for line in bytes.chunks(64) {
+        // SAFETY: SSE is part of the x86-64 baseline; a hint reads nothing.
+        unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.as_ptr().cast()) }
+    }
+}

@@ -13,6 +13,7 @@ use ninfer_formats::{RowParts, TensorView};
 
 use crate::arch::x86_64::amx_int8::tiles::Tiles;
 use crate::arch::x86_64::avx512::gemm::{fetch, load, load_tile, minima, store_tile, transpose};
+use crate::arch::x86_64::fetch_bytes;
 use crate::isa::avx512_vnni_entry;
 use crate::kernels::Scratch;
 use crate::panel::{Accumulators, Codes, Group, Lanes, Minimum, Panel, ROWS, Shape, Source, Steps, product};
@@ -40,6 +41,7 @@ avx512_vnni_entry! {
         // SAFETY: this is an entry of the token, which is available only if tiles are.
         let tiles = unsafe { Tiles::new(8) };
         let steps = Steps {
+            fetch: fetch_bytes,
             terms: |p: &Panel, h: usize, x: Group<'_>, acc: &mut Accumulators| {
                 if S::SHAPE == Shape::Plain {
                     terms::<PLAIN>(&tiles, p, h, x, acc);

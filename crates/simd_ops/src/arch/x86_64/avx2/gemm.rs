@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use ninfer_formats::{RowParts, TensorView};
 
+use crate::arch::x86_64::fetch_bytes;
 use crate::isa::avx2_entry;
 use crate::kernels::Scratch;
 use crate::order::Hardware;
@@ -49,6 +50,7 @@ avx2_entry! {
     ) {
         let signs_apart = together(S::RANGE) == 0;
         let steps = Steps {
+            fetch: fetch_bytes,
             terms: |p: &Panel, h: usize, x: Group<'_>, acc: &mut Accumulators| match S::SHAPE {
                 Shape::Plain => by_range::<S, PLAIN>(p, h, x, acc),
                 Shape::Scaled => by_range::<S, SCALED>(p, h, x, acc),

@@ -12,6 +12,7 @@ use std::ops::Range;
 use ninfer_formats::{RowParts, TensorView};
 
 use crate::arch::x86_64::avx512::gemm::{fetch, load, load_i, minima, store, transpose};
+use crate::arch::x86_64::fetch_bytes;
 use crate::isa::avx512_entry;
 use crate::kernels::Scratch;
 use crate::panel::{Accumulators, Codes, Group, Lanes, Minimum, Panel, Shape, Source, Steps, product};
@@ -47,6 +48,7 @@ avx512_entry! {
     ) {
         let signs_apart = together(S::RANGE) == 0;
         let steps = Steps {
+            fetch: fetch_bytes,
             terms: |p: &Panel, h: usize, x: Group<'_>, acc: &mut Accumulators| match S::SHAPE {
                 Shape::Plain => by_range::<S, PLAIN>(p, h, x, acc),
                 Shape::Scaled => by_range::<S, SCALED>(p, h, x, acc),

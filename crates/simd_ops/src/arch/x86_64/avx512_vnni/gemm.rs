@@ -9,6 +9,7 @@ use std::arch::x86_64::*;
 use ninfer_formats::{RowParts, TensorView};
 
 use crate::arch::x86_64::avx512::gemm::{fetch, load, load_i, minima, store, transpose};
+use crate::arch::x86_64::fetch_bytes;
 use crate::isa::avx512_vnni_entry;
 use crate::kernels::Scratch;
 use crate::panel::{Accumulators, Group, Minimum, Panel, Shape, Source, Steps, product};
@@ -33,6 +34,7 @@ avx512_vnni_entry! {
         scratch: &mut Scratch,
     ) {
         let steps = Steps {
+            fetch: fetch_bytes,
             terms: |p: &Panel, h: usize, x: Group<'_>, acc: &mut Accumulators| match S::SHAPE {
                 Shape::Plain => terms::<PLAIN>(p, h, x, acc),
                 Shape::Scaled => terms::<SCALED>(p, h, x, acc),
