@@ -291,3 +291,12 @@ def test_import_of_nvfp4(style: str) -> None:
 def test_formats_listed_for_the_tests_are_all() -> None:
     assert len(NAMES) == 30 and len(GGUF) == 18 and len(GROUPED) == 6 and len(FP8) == 2
     assert bits(np.array([1.0], np.float32))[0] == 0x3F800000
+
+
+@pytest.mark.parametrize("name", ["bf16", "fp32"])
+def test_cast_of_float64_rounds_to_binary32_first(name: str) -> None:
+    rng = rng_of("cast", name)
+    x = rng.standard_normal((7, 33)) * 10.0 ** rng.integers(-45, 38, (7, 33))
+    x[0, :6] = [1 + 2.0**-8 + 2.0**-40, -0.0, np.inf, np.nan, 1e300, 1e-320]
+    ours = nr.quantize(x, name, method="cast_direct")
+    assert np.array_equal(np.asarray(ours.payload), oracle.quantize(x, name, "cast_direct"))

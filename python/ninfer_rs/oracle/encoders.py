@@ -61,6 +61,9 @@ def _matrix_f32(name: str, x: npt.NDArray[Any]) -> F32:
     return values
 
 
+_FLOATS = (np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64))
+
+
 # -- cast_direct -----------------------------------------------------------------------------------------
 
 
@@ -68,7 +71,7 @@ def cast_direct(name: str, x: npt.NDArray[Any]) -> U8:
     """Source array of any rank -> payload of bf16, fp32 or int32.
 
     bf16: from float32 or binary16, nearest even; NaN keeps its sign and becomes quiet; overflow gives
-    infinity. fp32: from bfloat16 or binary16, exact. int32: from integers, or floats that are integral,
+    infinity. fp32: from bfloat16 or binary16, exact. float64 is rounded to binary32 before anything else. int32: from integers, or floats that are integral,
     inside [-2^31, 2^31 - 1]. Same-type words stay as they are. uint16 arrays are bfloat16 words, except for
     int32, to which they are integers. Raises InvalidWordsError naming the first bad index, UnsupportedError
     for any other pair of types.
@@ -78,9 +81,9 @@ def cast_direct(name: str, x: npt.NDArray[Any]) -> U8:
     if name == "bf16":
         if _is_bf16(x):
             return from_words(name, x.shape, words=x.view(np.uint16))
-        if x.dtype in (np.dtype(np.float32), np.dtype(np.float16)):
+        if x.dtype in _FLOATS:
             return from_words(name, x.shape, words=floats.f32_to_bf16(_source_f32(name, x)))
-    elif _is_bf16(x) or x.dtype in (np.dtype(np.float32), np.dtype(np.float16)):
+    elif _is_bf16(x) or x.dtype in _FLOATS:
         return from_words(name, x.shape, words=floats.f32_bits(_source_f32(name, x)))
     raise UnsupportedError(f"cast_direct: no conversion from {x.dtype} to {name} is defined")
 
