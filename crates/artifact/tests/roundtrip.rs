@@ -199,6 +199,23 @@ fn values_are_checked_like_whole_payloads() {
             let at = random.below(bytes as u64 - 8) as usize;
             payload[at..at + 8].copy_from_slice(&random.bytes(8));
         }
+        // The last byte before each plane lies between planes, with these shapes.
+        match format.scheme() {
+            Scheme::Grouped(s) => {
+                let plan = ninfer_formats::layout::RowSplit::plan(&s, shape[0], shape[1]).unwrap();
+                if !(shape[0] * plan.base_row).is_multiple_of(256) {
+                    payload[plan.high_at as usize - 1] = 1;
+                }
+                if plan.high_row > 0 {
+                    assert!(!(shape[0] * plan.high_row).is_multiple_of(256));
+                    payload[plan.scale_at as usize - 1] = 1;
+                }
+            }
+            Scheme::RowScaled(ninfer_formats::RowScale::Bf16) => {
+                payload[(shape[0] * shape[1]).next_multiple_of(256) as usize - 1] = 1;
+            }
+            _ => {}
+        }
         // Bytes near the end are scales or divisors, those in between are planes and gaps.
         payload[bytes - 1] = 0xff;
         payload[bytes - 2] = 0xff;
