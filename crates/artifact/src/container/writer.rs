@@ -25,6 +25,7 @@ const CHUNK: usize = 1 << 20;
 pub struct ArtifactWriter {
     layout: Layout,
     temps: Vec<TempFile>,
+    file_bytes: Vec<u64>,
     written: Vec<u64>,
     write_back: WriteBack,
     failed: bool,
@@ -43,7 +44,7 @@ pub struct Written {
 
 impl ArtifactWriter {
     pub(super) fn new(layout: Layout) -> Result<Self, ArtifactError> {
-        let mut temps = Vec::new();
+        let (mut temps, mut file_bytes) = (Vec::new(), Vec::new());
         for (path, bytes) in layout.files() {
             let temp = TempFile::create(&path)?;
             // Gaps are never written: a file of the right length reads as zeros.
@@ -51,9 +52,10 @@ impl ArtifactWriter {
                 ArtifactError::io("cannot give the file its length", e).with_path(temp.target())
             })?;
             temps.push(temp);
+            file_bytes.push(bytes);
         }
         let written = vec![0; layout.directory().objects().len()];
-        Ok(Self { layout, temps, written, write_back: WriteBack::default(), failed: false })
+        Ok(Self { layout, temps, file_bytes, written, write_back: WriteBack::default(), failed: false })
     }
 
     /// The plan being written.
@@ -178,12 +180,13 @@ impl ArtifactWriter {
     fn put(&mut self, span: Span, write: impl FnOnce(&File) -> io::Result<()>) -> Result<(), ArtifactError> {
         let temp = &self.temps[span.file];
         let mut file = temp.file();
+        self.write_back.will_write(span.file, file, span.offset, span.len, self.file_bytes[span.file]);
         let result = file.seek(SeekFrom::Start(span.offset)).and_then(|_| write(file));
         if let Err(e) = result {
             self.failed = true;
             return Err(ArtifactError::io("cannot write", e).with_path(temp.target()));
         }
-        self.write_back.wrote(span.file, file, span.offset, span.len);
+        self.write_back.wrote(file, span.offset + span.len);
         Ok(())
     }
 
