@@ -1,7 +1,9 @@
-"""Random tensors of every format, and comparisons by bits, for all Python tests."""
+"""Random tensors of every format, comparisons by bits and GGUF files by hand, for all Python tests."""
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -112,3 +114,18 @@ def half_bits(words: npt.NDArray[np.uint16], kind: str) -> npt.NDArray[np.uint16
 def same(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
     """Equality of shape and bits."""
     return a.shape == b.shape and a.dtype == b.dtype and bool(np.array_equal(bits(a), bits(b)))
+
+
+def string(text: bytes) -> bytes:
+    """A string of a GGUF file."""
+    return struct.pack("<Q", len(text)) + text
+
+
+def raw_file(
+    keys: Sequence[bytes] = (), tensors: Sequence[tuple[bytes, list[int], int, int]] = (), data: bytes = b""
+) -> bytes:
+    """A GGUF file by hand, legal or not: encoded keys, tensor records (name, dims, type, offset), data."""
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys)) + b"".join(keys)
+    for name, dims, kind, offset in tensors:
+        head += string(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, offset)
+    return head + bytes(-len(head) % 32) + data

@@ -65,22 +65,26 @@ def contiguous(array: AnyArray) -> AnyArray:
 
 
 def output(out: Any, dtype: np.dtype[Any], shape: tuple[int, ...], *inputs: AnyArray) -> AnyArray:
-    """Checks a caller's output array: results land in it and nowhere else, and overwrite no input."""
+    """Checks a caller's output array: results land in it and nowhere else, and overwrite no input.
+
+    Returns a plain view of its memory, since subclasses may reshape and view in ways of their own.
+    """
     if not isinstance(out, np.ndarray):
         raise UnsupportedError(f"out must be a numpy array, got {type(out).__name__}")
-    if out.dtype != dtype:
-        raise UnsupportedError(f"out must be an array of {dtype}, got {out.dtype}")
-    if out.shape != shape:
-        raise ShapeError(f"out must have shape {shape}, got {out.shape}")
-    if not out.flags.c_contiguous:
+    plain = np.asarray(out)
+    if plain.dtype != dtype:
+        raise UnsupportedError(f"out must be an array of {dtype}, got {plain.dtype}")
+    if plain.shape != shape:
+        raise ShapeError(f"out must have shape {shape}, got {plain.shape}")
+    if not plain.flags.c_contiguous:
         raise UnsupportedError("out must be C-contiguous")
-    if not out.flags.aligned:
+    if not plain.flags.aligned:
         raise UnsupportedError("out must be aligned")
-    if not out.flags.writeable:
+    if not plain.flags.writeable:
         raise UnsupportedError("out is read-only")
-    if any(np.may_share_memory(out, array) for array in inputs):
+    if any(np.may_share_memory(plain, array) for array in inputs):
         raise UnsupportedError("out overlaps an input")
-    return out
+    return plain
 
 
 def payload_array(buffer: Any) -> U8:

@@ -310,12 +310,12 @@ class Tensor:
                     raise UnsupportedError(f"int32: integers do not decode to {name}; use dtype=numpy.int32")
                 result = self._output(out, np.dtype(np.int32))
                 _native.decode_i32(self._view, result.reshape(-1), n_threads)
-                return result
+                return result if out is None else out
             kind = float_kind(name)
             if name == "float32":
                 result = self._output(out, np.dtype(np.float32))
                 _native.decode_f32(self._view, result.reshape(-1), n_threads)
-                return result
+                return result if out is None else out
             if kind is None:
                 words_out = isinstance(out, np.ndarray) and out.dtype == np.uint16
                 kind = np.dtype(np.uint16) if words_out else bfloat16_dtype()
@@ -323,9 +323,9 @@ class Tensor:
             if name == BFLOAT16 and self._format.name == "bf16":
                 # The words themselves: decoding would make signalling NaNs quiet.
                 np.copyto(result.view(np.uint16), self.words()["words"])
-                return result
+                return result if out is None else out
             _native.decode_half(self._view, name == BFLOAT16, result.reshape(-1).view(np.uint16), n_threads)
-            return result
+            return result if out is None else out
 
     def _output(self, out: AnyArray | None, dtype: np.dtype[Any]) -> AnyArray:
         if out is None:
@@ -432,7 +432,7 @@ class Tensor:
                 _native.matmul_bf16(self._view, columns.view(np.uint16), a8, flat, n_threads)
             else:
                 _native.matmul_f32(self._view, columns, a8, flat, n_threads)
-            return result
+            return result if out is None else out
 
 
 def _unpickle(fmt: str, shape: tuple[int, ...], payload: U8, divisors: int, name: str | None) -> Tensor:
@@ -447,7 +447,13 @@ def _row(index: SupportsIndex) -> int:
 
 
 def row_indices(rows: npt.ArrayLike | Iterable[SupportsIndex], n: int, fmt: str) -> npt.NDArray[np.uint64]:
-    array = np.asarray(rows if isinstance(rows, (np.ndarray, list, tuple)) else list(rows))  # type: ignore[arg-type]
+    if not isinstance(rows, (np.ndarray, list, tuple)):
+        if not isinstance(rows, Iterable):
+            raise ShapeError(
+                f"rows must be a one-dimensional sequence of integers, got {type(rows).__name__}"
+            )
+        rows = list(rows)  # type: ignore[assignment]
+    array = np.asarray(rows)
     if array.size == 0:
         raise UnsupportedError(f"{fmt}: a tensor without rows has no payload; gather at least one row")
     if array.ndim != 1 or array.dtype.kind not in "iu":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import struct
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +13,7 @@ import pytest
 
 import ninfer_rs as nr
 from ninfer_rs.gguf import Typed
-from support import GGUF, random_bytes, random_words, same, shape_for
-
-
-def string(text: bytes) -> bytes:
-    return struct.pack("<Q", len(text)) + text
-
-
-def raw_file(
-    keys: Sequence[bytes] = (), tensors: Sequence[tuple[bytes, list[int], int, int]] = (), data: bytes = b""
-) -> bytes:
-    """A GGUF file by hand, legal or not: encoded keys, tensor records (name, dims, type, offset), data."""
-    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys)) + b"".join(keys)
-    for name, dims, kind, offset in tensors:
-        head += string(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, offset)
-    return head + bytes(-len(head) % 32) + data
-
+from support import GGUF, random_bytes, random_words, raw_file, same, shape_for, string
 
 METADATA: dict[str, Any] = {
     "general.architecture": "test",

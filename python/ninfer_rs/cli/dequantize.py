@@ -12,7 +12,7 @@ from typing import Any
 import click
 import numpy as np
 
-from ..errors import ShapeError, UnsupportedError
+from ..errors import UnsupportedError
 from ..gguf import GgufFile, GgufTensor
 from ..tensor import Tensor
 from . import _common as c
@@ -107,7 +107,9 @@ def _range(rows: str | None, shape: tuple[int, ...]) -> tuple[int, int]:
     if not colon:
         raise click.BadParameter(f"{rows!r} is not BEGIN:END", param_hint="--rows")
     if not shape or not 0 <= begin < end <= n:
-        raise ShapeError(f"rows {begin}..{end} are not rows of this tensor, which has {n}")
+        raise click.BadParameter(
+            f"{begin}..{end} are not rows of this tensor, which has {n}", param_hint="--rows"
+        )
     return begin, end
 
 
