@@ -162,6 +162,12 @@ pub enum FormatError {
         /// The rule it breaks.
         rule: &'static str,
     },
+    /// The result needs more memory than there is.
+    #[error("{bytes} bytes of memory are not to be had")]
+    Memory {
+        /// Bytes asked for.
+        bytes: u64,
+    },
     /// A word breaks a validity rule of the format.
     #[error("invalid {format} tensor: {violation}")]
     Invalid {

@@ -32,6 +32,7 @@ mod error;
 pub mod float;
 pub mod import;
 pub mod layout;
+mod memory;
 mod registry;
 mod scheme;
 mod shape;
@@ -42,6 +43,7 @@ mod words;
 
 pub use error::{FormatError, Place, Violation};
 pub use layout::{LAYOUTS, LayoutId, LayoutSpec, encoded_size};
+pub use memory::zeroed;
 pub use registry::{FORMATS, FormatId, FormatSpec};
 pub use scheme::{BlockKind, Category, DirectKind, GroupCode, GroupedScheme, RowScale, Scheme};
 pub use shape::{MAX_RANK, ShapeText};

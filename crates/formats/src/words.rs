@@ -2,6 +2,7 @@
 
 use crate::error::{FormatError, Place, Violation};
 use crate::layout::{BlockScale, RowSplit, encoded_size};
+use crate::memory::{with_capacity, zeroed};
 use crate::registry::FormatId;
 use crate::scheme::{GroupCode, GroupedScheme, RowScale, Scheme};
 use crate::shape::align_up;
@@ -99,7 +100,7 @@ pub fn pack_grouped(
     let Some(plan) = RowSplit::plan(&s, n as u64, k as u64) else {
         return Err(crate::shape::overflow(format, &[n as u64, k as u64], "u64"));
     };
-    let mut out = vec![0u8; bytes];
+    let mut out = zeroed(bytes)?;
     let (head, scale_plane) = out.split_at_mut(plan.scale_at as usize);
     let (base_plane, high_plane) = head.split_at_mut(plan.high_at as usize);
     let (base_row, high_row, scale_row) =
@@ -224,7 +225,7 @@ pub fn pack_nvfp4(
     let Some(plan) = BlockScale::plan(n as u64, k as u64, divisors.len() as u64) else {
         return Err(crate::shape::overflow(format, &[n as u64, k as u64], "u64"));
     };
-    let mut out = vec![0u8; bytes];
+    let mut out = zeroed(bytes)?;
     out[..codes.len()].copy_from_slice(codes);
     let plane = &mut out[plan.scale_at as usize..];
     let groups = k / 16;
@@ -256,7 +257,7 @@ pub fn pack_row_scaled(
     let bytes = usize_shape(format, n, k, 1)?;
     need("codes", "bytes", n.checked_mul(k), codes.len())?;
     need("scales", "elements", Some(n), scales.len())?;
-    let mut out = vec![0u8; bytes];
+    let mut out = zeroed(bytes)?;
     match kind {
         RowScale::Bf16 => {
             out[..codes.len()].copy_from_slice(codes);
@@ -286,8 +287,7 @@ impl TensorView<'_> {
         };
         let (n, k) = (self.rows(), self.k());
         let groups = k.div_ceil(s.group);
-        let mut words =
-            GroupedWords { codes: Vec::with_capacity(n * k), scales: Vec::with_capacity(n * groups) };
+        let mut words = GroupedWords { codes: with_capacity(n * k)?, scales: with_capacity(n * groups)? };
         let mut lanes = vec![0i8; k.next_multiple_of(128)];
         for r in 0..n {
             if let RowParts::Grouped { scheme, base, high, scales } = self.row(r) {
@@ -312,11 +312,8 @@ impl TensorView<'_> {
         let (n, k) = (self.rows(), self.k());
         let rows: Vec<usize> = (0..n).collect();
         let divisors = self.gather_divisors(&rows)?;
-        let mut words = Nvfp4Words {
-            codes: Vec::with_capacity(n * k / 2),
-            scales: Vec::with_capacity(n * k / 16),
-            divisors,
-        };
+        let mut words =
+            Nvfp4Words { codes: with_capacity(n * k / 2)?, scales: with_capacity(n * k / 16)?, divisors };
         for r in 0..n {
             if let RowParts::Nvfp4 { codes, scales, .. } = self.row(r) {
                 words.codes.extend_from_slice(codes);
@@ -334,10 +331,8 @@ impl TensorView<'_> {
         if !matches!(self.format().scheme(), Scheme::RowScaled(_)) {
             return Err(wrong_category(self.format(), "row-scaled words"));
         }
-        let mut words = RowScaledWords {
-            codes: Vec::with_capacity(self.elements()),
-            scales: Vec::with_capacity(self.rows()),
-        };
+        let mut words =
+            RowScaledWords { codes: with_capacity(self.elements())?, scales: with_capacity(self.rows())? };
         for r in 0..self.rows() {
             if let RowParts::RowScaled { codes, scale, .. } = self.row(r) {
                 words.codes.extend_from_slice(codes);
@@ -390,7 +385,7 @@ impl TensorView<'_> {
             })?,
             _ => usize_shape(format, n, k, divisors.len())?,
         };
-        let mut out = vec![0u8; bytes];
+        let mut out = zeroed(bytes)?;
         match format.scheme() {
             Scheme::Grouped(s) => {
                 let Some(plan) = RowSplit::plan(&s, n as u64, k as u64) else {

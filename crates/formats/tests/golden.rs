@@ -342,3 +342,13 @@ fn pack_refuses_codes_outside_the_interval() {
         assert!(pack_grouped(format, n, k, &codes[1..], &[]).is_err());
     }
 }
+
+/// A payload beyond any address space is an error; the process goes on.
+#[test]
+fn memory_that_cannot_be_had_is_an_error() {
+    let k = 1 << 24;
+    let payload = vec![0u8; 2 * k];
+    let view = TensorView::new(FormatId::Bf16, &[1, k as u64], 1, &payload).unwrap();
+    let error = view.gather_payload(&vec![0; 1 << 23]).unwrap_err();
+    assert_eq!(error, FormatError::Memory { bytes: 1 << 48 });
+}

@@ -6,7 +6,7 @@ use ninfer_artifact::{ArtifactError, ArtifactErrorKind, Location};
 use ninfer_formats::{FormatError, Place, Violation};
 use ninfer_gguf::{GgufError, GgufErrorKind};
 use ninfer_simd_ops::OpError;
-use pyo3::exceptions::{PyFileExistsError, PyOSError, PyRuntimeError};
+use pyo3::exceptions::{PyFileExistsError, PyMemoryError, PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
@@ -123,6 +123,7 @@ fn format_error(py: Python<'_>, e: &FormatError) -> PyErr {
                 Err(e) => e,
             };
         }
+        FormatError::Memory { .. } => return PyMemoryError::new_err(e.to_string()),
         _ => "UnsupportedError",
     };
     raise(py, name, e.to_string())

@@ -88,7 +88,7 @@ pub fn encode(
     let size = encoded_size(format, &[n as u64, k as u64], 1)?;
     let size =
         usize::try_from(size).map_err(|_| OpError::TooLarge { what: "a payload", rows: n, columns: k })?;
-    let mut payload = vec![0u8; size];
+    let mut payload = ninfer_formats::zeroed(size)?;
     let planes = RowPlanes::of_payload(format, n, k, &mut payload)?;
     let ran = encode_rows(&encoder, source, 0, planes, dispatch)?;
     Ok((payload, ran))
