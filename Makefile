@@ -1,18 +1,28 @@
 # Two commands do everything: `make demo` and `make test`. Both create .venv on first use.
 PYTHON ?= python3
 VENV := .venv
-PY := $(VENV)/bin/python
-BIN := $(VENV)/bin
+BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
+PY := $(BIN)/python
 MODEL ?= examples/sample.gguf
 
 SOURCES := $(shell find crates python -name '*.rs' -o -name '*.py' -o -name '*.pyi' -o -name '*.json' -o -name Cargo.toml) \
 	Cargo.toml Cargo.lock pyproject.toml README.md
 
-.PHONY: demo test test-rust test-python test-real lint docs sample bench wheel clean help
+# The crates that are published, in the order of their dependencies.
+CRATES := ninfer-formats ninfer-mapped ninfer-gguf ninfer-simd-ops ninfer-artifact
+# More arguments of maturin for `make wheel`, e.g. --target; --zig links against an old glibc or musl.
+WHEEL_ARGS ?=
+# `make test-arm EMULATED=quick` runs the subset of docs/emulated-targets.md.
+EMULATED ?=
+FUZZ_SECONDS ?= 60
+
+.PHONY: demo test test-rust test-python test-real test-arm test-bigendian test-32bit lint docs sample \
+	bench bench-build wheel sdist crates publish-crates fuzz clean help
 help:
 	@echo 'make demo [MODEL=path.gguf]  build, convert a GGUF to .ninfer, verify, decode, multiply, report'
 	@echo 'make test                    lints, Rust tests, Python tests, documentation checks'
 	@echo 'make test-real               the same claims on a real model and against ggml itself (downloads 250 MB)'
+	@echo 'make test-arm                Rust tests for aarch64 under an emulator; also test-bigendian, test-32bit'
 	@echo 'make bench                   benchmarks; records of earlier runs are in benches/records'
 	@echo 'make docs                    regenerate the generated tables'
 	@echo 'make wheel                   build the wheel into dist/'
@@ -33,7 +43,18 @@ $(VENV)/.installed: $(VENV)/.tools $(SOURCES)
 	touch $@
 
 wheel: $(VENV)/.tools
-	$(BIN)/maturin build --release --locked --out dist
+	case '$(WHEEL_ARGS)' in *--zig*) $(PY) -m pip install --quiet --disable-pip-version-check 'maturin[zig]>=1.9,<2' ;; esac
+	$(BIN)/maturin build --release --locked --out dist $(WHEEL_ARGS)
+
+sdist: $(VENV)/.tools
+	$(BIN)/maturin sdist --out dist
+
+# Packs the crates as they would be published, and checks their manifests.
+crates:
+	cargo package --locked --no-verify $(CRATES:%=-p %)
+
+publish-crates:
+	cargo publish --locked $(CRATES:%=-p %)
 
 demo: $(VENV)/.installed
 	$(PY) tools/demo.py '$(MODEL)'
@@ -45,6 +66,20 @@ test-rust:
 
 test-python: $(VENV)/.installed
 	$(PY) -m pytest
+
+# Foreign targets under qemu-user: Debian 12 on x86-64 as root; docs/emulated-targets.md has the counts.
+test-arm:
+	tools/arm/emulated.sh aarch64 $(EMULATED)
+
+test-bigendian:
+	tools/arm/emulated.sh s390x $(EMULATED)
+
+test-32bit:
+	tools/arm/emulated.sh i686 $(EMULATED)
+
+# Needs a nightly compiler and cargo-fuzz.
+fuzz:
+	set -e; for t in $$(cargo +nightly fuzz list); do cargo +nightly fuzz run "$$t" -- -max_total_time=$(FUZZ_SECONDS); done
 
 lint: $(VENV)/.installed
 	cargo fmt --all --check
@@ -77,6 +112,9 @@ bench: $(VENV)/.real
 	cargo bench --locked -p ninfer-benches
 	cargo run --locked --release -p ninfer-simd-ops --example decode_speed
 	$(PY) benches/real_model.py
+
+bench-build:
+	cargo bench --locked --workspace --exclude ninfer-python --no-run
 
 clean:
 	rm -rf $(VENV) dist demo-out target

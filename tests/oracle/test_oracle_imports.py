@@ -222,8 +222,8 @@ def test_quantize_refusals(oracle: Any) -> None:
         oracle.quantize(x[0], "q4_g64_fp16")
     with pytest.raises(oracle.UnsupportedError, match="int64"):
         oracle.quantize(np.ones((2, 2), np.int64), "q4_g64_fp16")
-    with pytest.raises(oracle.UnsupportedError, match="float64 to bf16"):
-        oracle.quantize(np.ones(2), "bf16")
+    with pytest.raises(oracle.UnsupportedError, match="int64 to bf16"):
+        oracle.quantize(np.ones(2, np.int64), "bf16")
 
 
 def test_sources_of_other_types(oracle: Any) -> None:

@@ -5,6 +5,7 @@
 #
 #   usage: setup.sh            compiler, emulator, ARM Python
 #          S390X=1 setup.sh    the same, and big-endian s390x (no Python)
+#          I686=1 setup.sh     the same, and 32-bit i686 (no Python)
 #
 #   ARM_ROOT  folder for all that is unpacked       (default /opt/arm64)
 #   ARM_RUST  Debian rustc-web version, e.g. 1.85   (default: newest for arm64)
@@ -20,6 +21,7 @@ root=${ARM_ROOT:-/opt/arm64}
 want=${ARM_RUST:-}
 pypi=${ARM_PIP:-numpy pytest}
 big=${S390X:-}
+small=${I686:-}
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 
 say() { printf 'arm-setup: %s\n' "$*"; }
@@ -37,8 +39,13 @@ mkdir -p "$root"/{apt/lists/partial,apt/cache/archives/partial,bin}
 exec 9>"$root/lock"
 flock 9
 
-key="rust=$want pip=$pypi s390x=$big"
-if [ "$(cat "$root/done" 2>/dev/null || true)" = "$key" ] && qemu-aarch64 --version >/dev/null && aarch64-linux-gnu-gcc --version >/dev/null; then
+# What an earlier run put there stays, so that targets can be added one by one.
+have=$(cat "$root/done" 2>/dev/null || true)
+case " $have " in *" s390x=1 "*) was_big=1 ;; *) was_big= ;; esac
+case " $have " in *" i686=1 "*) was_small=1 ;; *) was_small= ;; esac
+key="rust=$want pip=$pypi s390x=${big:-$was_big} i686=${small:-$was_small}"
+case $have in "rust=$want pip=$pypi s390x="*) same=1 ;; *) same= ;; esac
+if [ -n "$same" ] && [ -z "$big" -o -n "$was_big" ] && [ -z "$small" -o -n "$was_small" ] && qemu-aarch64 --version >/dev/null && aarch64-linux-gnu-gcc --version >/dev/null; then
   say "already set up in $root (remove $root/done to do it again)"
   exit 0
 fi
@@ -48,6 +55,7 @@ rm -rf "$root"/{done,debs.????,std.????,try.????}  # and what a run cut short le
 host=(gcc libc6-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
       libedit2 libxml2 libz3-4 libzstd1 zlib1g)
 [ -z "$big" ] || host+=(gcc-s390x-linux-gnu libc6-dev-s390x-cross)
+[ -z "$small" ] || host+=(gcc-i686-linux-gnu libc6-dev-i386-cross)
 python3 -m pip --version >/dev/null 2>&1 || host+=(python3 python3-pip)
 need=()
 for p in "${host[@]}"; do
@@ -60,7 +68,7 @@ if [ ${#need[@]} -gt 0 ]; then
     { tail -n 20 "$root/apt.log" >&2; die "apt-get install (its last lines are above)"; }
 fi
 
-# --- 2. A private apt that knows arm64, on the machine's own mirrors ---------
+# --- 2. A private apt that knows arm64 on the machine's own mirrors ---------
 # shellcheck disable=SC2016  # apt fills these in
 apt-get indextargets --format '$(REPO_URI) $(CODENAME) main' 'Created-By: Packages' 'Origin: Debian' | sort -u |
   sed -nE "/ bookworm(-security|-updates)? main$/s|^|deb [signed-by=$keyring] |p" >"$root/apt/sources.list"
@@ -121,27 +129,37 @@ fi
 "$rust/rustc" -V >/dev/null || die "$rust/rustc does not run"
 ln -sfn "$rust" "$root/rust"
 
-# Debian 12 has no s390x library of the newest version, so it is built once from
-# Debian's source of that very version (a minute), then used like the others.
-s390x=$rust/usr/lib/rustlib/s390x-unknown-linux-gnu/lib
-if [ -n "$big" ] && [ ! -d "$s390x" ]; then
-  command -v cargo >/dev/null || die "building std for s390x needs cargo"
-  say "building std for s390x from Debian's rust-web-src $v"
+# Debian 12 has no s390x library of the newest version (and its list of i386
+# packages was seen out of step), so these are built once from Debian's source of
+# that very version (a minute each), then used like the others.
+build=()
+for t in ${big:+s390x} ${small:+i686}; do
+  [ -d "$rust/usr/lib/rustlib/$t-unknown-linux-gnu/lib" ] || build+=("$t")
+done
+if [ ${#build[@]} -gt 0 ]; then
+  command -v cargo >/dev/null || die "building std needs cargo"
   tmp=$(mktemp -d "$root/std.XXXX")
   src=$rust/usr/lib/rustlib/src/rust/library
   unpack "$tmp" "rust-web-src=$v"
-  rm -rf "$src" "$s390x.new"
-  mkdir -p "${src%/*}" "$tmp/src" "$s390x.new"
+  rm -rf "$src"
+  mkdir -p "${src%/*}" "$tmp/src"
   cp -r "$tmp"/usr/src/rustc-*/library "$src"
-  [ -d "$src/vendor" ] || die "rust-web-src $v lacks the crates that std needs: s390x wants a newer ARM_RUST"
+  [ -d "$src/vendor" ] || die "rust-web-src $v lacks the crates that std needs: ${build[*]} wants a newer ARM_RUST"
   printf '[package]\nname = "mkstd"\nedition = "2021"\n[workspace]\n' >"$tmp/Cargo.toml"
   : >"$tmp/src/lib.rs"
-  env -C "$tmp" -u RUSTFLAGS -u CARGO_ENCODED_RUSTFLAGS RUSTC_BOOTSTRAP=1 RUSTC="$rust/rustc" CARGO_TARGET_DIR="$tmp/t" \
-    cargo build -q --release --offline --target s390x-unknown-linux-gnu -Z build-std=std,test,panic_abort,panic_unwind \
-    --config "source.crates-io.replace-with='vendor'" --config "source.vendor.directory='$src/vendor'"
-  rm "$tmp"/t/s390x-unknown-linux-gnu/release/deps/libmkstd*
-  cp "$tmp"/t/s390x-unknown-linux-gnu/release/deps/*.rlib "$s390x.new/"
-  mv "$s390x.new" "$s390x"
+  for t in "${build[@]}"; do
+    say "building std for $t from Debian's rust-web-src $v"
+    target=$t-unknown-linux-gnu
+    lib=$rust/usr/lib/rustlib/$target/lib
+    env -C "$tmp" -u RUSTFLAGS -u CARGO_ENCODED_RUSTFLAGS RUSTC_BOOTSTRAP=1 RUSTC="$rust/rustc" CARGO_TARGET_DIR="$tmp/t" \
+      cargo build -q --release --offline --target "$target" -Z build-std=std,test,panic_abort,panic_unwind \
+      --config "source.crates-io.replace-with='vendor'" --config "source.vendor.directory='$src/vendor'"
+    rm "$tmp/t/$target"/release/deps/libmkstd*
+    rm -rf "$lib.new"
+    mkdir -p "$lib.new"
+    cp "$tmp/t/$target"/release/deps/*.rlib "$lib.new/"
+    mv "$lib.new" "$lib"
+  done
   rm -r "$tmp" "$rust/usr/lib/rustlib/src"
 fi
 
@@ -184,10 +202,11 @@ tmp=$(mktemp -d "$root/try.XXXX")
 printf 'fn main() { println!("{} {}", std::env::consts::ARCH, 1u16.to_be() == 1); }\n' >"$tmp/t.rs"
 try() { # try ARCH BIG : a program is built for ARCH, runs, and tells both
   "$rust/rustc" --target "$1-unknown-linux-gnu" -C "linker=$1-linux-gnu-gcc" -o "$tmp/t" "$tmp/t.rs"
-  [ "$("qemu-$1" -cpu max -L "/usr/$1-linux-gnu" "$tmp/t")" = "$1 $2" ] || die "a program built for $1 does not run"
+  [ "$("${3:-qemu-$1}" -cpu max -L "/usr/$1-linux-gnu" "$tmp/t")" = "${4:-$1} $2" ] || die "a program built for $1 does not run"
 }
 try aarch64 false
 [ -z "$big" ] || try s390x true
+[ -z "$small" ] || try i686 false qemu-i386 x86
 [ "$("$root/bin/arm-python" -c 'import platform; print(platform.machine())')" = aarch64 ] || die "the ARM Python does not run"
 rm -r "$tmp" "$root/apt"
 printf '%s\n' "$key" >"$root/done"

@@ -8,7 +8,7 @@
 #   ARM_ROOT  where setup.sh put things        (default /opt/arm64)
 #   ARM_CPUS  CPUs to run on, one after another    (default "max": every feature)
 #             neoverse-n1: dotprod and fp16, no i8mm; cortex-a72: plain NEON
-#   ARM_ARCH  aarch64, or s390x for a big-endian run   (default aarch64)
+#   ARM_ARCH  aarch64, s390x for a big-endian run, i686 for a 32-bit one   (default aarch64)
 #   ARM_CARGO cargo command: test, clippy, build, "nextest run" (default test)
 #   ARM_RUSTFLAGS  flags for the compiler (the machine's RUSTFLAGS are not used)
 set -euo pipefail
@@ -16,6 +16,7 @@ set -euo pipefail
 root=${ARM_ROOT:-/opt/arm64}
 arch=${ARM_ARCH:-aarch64}
 die() { printf 'arm-test: %s\n' "$*" >&2; exit 2; }
+case $arch in i686) qemu=qemu-i386 ;; *) qemu=qemu-$arch ;; esac
 [ -f "${1:-}/Cargo.toml" ] || die "usage: test.sh DIR [cargo arguments...]"
 [ -f "$root/done" ] || die "run setup.sh first (nothing finished in $root)"
 dir=$(cd "$1" && pwd)
@@ -23,7 +24,7 @@ shift
 rust=$(readlink -f "$root/rust")
 target=$arch-unknown-linux-gnu
 gnu=$arch-linux-gnu
-[ -d "$rust/usr/lib/rustlib/$target/lib" ] || die "no std for $arch here (s390x: S390X=1 setup.sh)"
+[ -d "$rust/usr/lib/rustlib/$target/lib" ] || die "no std for $arch here (s390x: S390X=1 setup.sh; i686: I686=1 setup.sh)"
 
 # Cargo is the machine's own; the compiler is the one with a std for $target.
 unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS RUSTC_WRAPPER
@@ -44,7 +45,7 @@ esac
 
 cd "$dir"
 for cpu in ${ARM_CPUS:-max}; do
-  printf 'arm-test: %s %s, qemu-%s -cpu %s, %s\n' "${words[*]}" "$dir" "$arch" "$cpu" "$("$RUSTC" -V)"
-  export "CARGO_TARGET_${up}_RUNNER=qemu-$arch -cpu $cpu -L /usr/$gnu"
+  printf 'arm-test: %s %s for %s, %s -cpu %s, %s\n' "${words[*]}" "$dir" "$arch" "$qemu" "$cpu" "$("$RUSTC" -V)"
+  export "CARGO_TARGET_${up}_RUNNER=$qemu -cpu $cpu -L /usr/$gnu"
   "$cargo" "${words[@]}" --target "$target" "${more[@]}" "$@"
 done

@@ -57,3 +57,33 @@ pub(crate) fn elements(shape: &[u64]) -> Option<u64> {
     }
     shape.iter().try_fold(1u64, |a, &d| a.checked_mul(d))
 }
+
+/// `size` bytes as a length that a buffer can have on this machine: at most `isize::MAX`, which 32-bit machines meet
+/// at 2 GiB and where allocating more panics.
+///
+/// # Errors
+/// [`FormatError::SizeOverflow`].
+pub(crate) fn buffer_len(format: FormatId, shape: &[u64], size: u64) -> Result<usize, FormatError> {
+    match isize::try_from(size) {
+        Ok(len) => Ok(len.unsigned_abs()),
+        Err(_) => Err(overflow(format, shape, "the address space of this machine")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_end_where_allocations_do() {
+        let most = isize::MAX.unsigned_abs();
+        let of = |size| buffer_len(FormatId::Fp32, &[size, 1], size);
+        assert_eq!(of(0), Ok(0));
+        assert_eq!(of(most as u64), Ok(most));
+        for size in [most as u64 + 1, u64::MAX] {
+            let error = of(size).unwrap_err();
+            assert!(matches!(error, FormatError::SizeOverflow { .. }), "{error}");
+            assert!(error.to_string().contains("address space"), "{error}");
+        }
+    }
+}

@@ -5,7 +5,7 @@ use crate::layout::{BlockScale, RowSplit, encoded_size};
 use crate::memory::{with_capacity, zeroed};
 use crate::registry::FormatId;
 use crate::scheme::{GroupCode, GroupedScheme, RowScale, Scheme};
-use crate::shape::align_up;
+use crate::shape::{align_up, buffer_len};
 use crate::view::{RowParts, TensorView};
 
 /// Logical words of a grouped tensor.
@@ -58,10 +58,8 @@ fn wrong_category(format: FormatId, what: &str) -> FormatError {
 }
 
 fn usize_shape(format: FormatId, n: usize, k: usize, divisors: usize) -> Result<usize, FormatError> {
-    let size = encoded_size(format, &[n as u64, k as u64], divisors as u64)?;
-    usize::try_from(size).map_err(|_| {
-        crate::shape::overflow(format, &[n as u64, k as u64], "the address space of this machine")
-    })
+    let shape = [n as u64, k as u64];
+    buffer_len(format, &shape, encoded_size(format, &shape, divisors as u64)?)
 }
 
 /// Encodes grouped codes and scales into a fresh `row_split_k128_v1` payload with canonical padding.
@@ -380,9 +378,7 @@ impl TensorView<'_> {
         let (n, k) = (rows.len(), self.k());
         let divisors = self.gather_divisors(rows)?;
         let bytes = match format.scheme() {
-            Scheme::Direct(kind) => n.checked_mul(k * kind.word_bytes()).ok_or_else(|| {
-                crate::shape::overflow(format, &[n as u64, k as u64], "the address space of this machine")
-            })?,
+            Scheme::Direct(_) => usize_shape(format, n, k, 1)?,
             _ => usize_shape(format, n, k, divisors.len())?,
         };
         let mut out = zeroed(bytes)?;

@@ -2,6 +2,7 @@
 //!
 //! Inputs are [`TensorView`]s of `ninfer-formats`: borrowed payloads, checked once. The operations are
 //! * [`decode_f32`], [`decode_half`], [`decode_i32`]: the exact values of weights;
+//! * [`encode`], [`encode_rows`]: values to words by the methods of [`ninfer_formats::encoder`];
 //! * [`quantize_q8_1`]: activations to blocks of 8-bit codes;
 //! * [`matmul`], [`matmul_in`], [`matmul_q8_1`]: `Y = W X` for any number of columns, with activations as given
 //!   ([`Precision::A16`]) or quantised ([`Precision::A8`]).

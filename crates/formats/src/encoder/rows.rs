@@ -6,9 +6,10 @@ use super::{
 };
 use crate::error::{FormatError, Place};
 use crate::layout::encoded_size;
+use crate::memory::zeroed;
 use crate::registry::FormatId;
 use crate::scheme::{BlockKind, RowScale, Scheme};
-use crate::shape::overflow;
+use crate::shape::buffer_len;
 
 /// Parameters of a method. The default is: no importance, positive scales only.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -236,11 +237,10 @@ pub fn encode(
     params: Params<'_>,
 ) -> Result<Vec<u8>, FormatError> {
     let encoder = RowEncoder::new(format, method, k, params)?;
-    let size = encoded_size(format, &[n as u64, k as u64], 1)?;
+    let shape = [n as u64, k as u64];
+    let size = encoded_size(format, &shape, 1)?;
     check_source(n, k, x.len())?;
-    let size = usize::try_from(size)
-        .map_err(|_| overflow(format, &[n as u64, k as u64], "the address space of this machine"))?;
-    let mut payload = vec![0u8; size];
+    let mut payload = zeroed(buffer_len(format, &shape, size)?)?;
     encoder.encode_rows(x, 0, &mut RowPlanes::of_payload(format, n, k, &mut payload)?)?;
     Ok(payload)
 }

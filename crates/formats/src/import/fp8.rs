@@ -6,8 +6,9 @@ use crate::encoder::{RowFault, RowPlace, RowPlanes};
 use crate::error::FormatError;
 use crate::float::{bf16, e4m3};
 use crate::layout::encoded_size;
+use crate::memory::zeroed;
 use crate::registry::FormatId;
-use crate::shape::{ShapeText, overflow};
+use crate::shape::{ShapeText, buffer_len};
 
 const FORMAT: FormatId = FormatId::Fp8E4m3fnRowBf16;
 
@@ -150,9 +151,7 @@ pub fn import_fp8(
     let import = Fp8Import::new(n, k, scales, scale_shape)?;
     let shape = [n as u64, k as u64];
     need("the codes", "bytes", n.checked_mul(k), codes.len())?;
-    let size = usize::try_from(encoded_size(FORMAT, &shape, 1)?)
-        .map_err(|_| overflow(FORMAT, &shape, "the address space of this machine"))?;
-    let mut payload = vec![0u8; size];
+    let mut payload = zeroed(buffer_len(FORMAT, &shape, encoded_size(FORMAT, &shape, 1)?)?)?;
     import.import_rows(codes, 0, &mut RowPlanes::of_payload(FORMAT, n, k, &mut payload)?)?;
     Ok(payload)
 }

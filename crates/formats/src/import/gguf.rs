@@ -4,9 +4,10 @@ use super::{check_scale, group_fault, need, refused, ternary};
 use crate::encoder::{RowFault, RowPlanes, RowSlices};
 use crate::error::FormatError;
 use crate::layout::encoded_size;
+use crate::memory::zeroed;
 use crate::registry::FormatId;
 use crate::scheme::BlockKind;
-use crate::shape::overflow;
+use crate::shape::{buffer_len, overflow};
 
 /// The pairs of target format and ggml type that are importable as words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,9 +199,7 @@ pub fn import_blocks(
     }
     let count = rows.map_or(n, <[usize]>::len);
     let shape = [count as u64, k as u64];
-    let size = usize::try_from(encoded_size(format, &shape, 1)?)
-        .map_err(|_| overflow(format, &shape, "the address space of this machine"))?;
-    let mut payload = vec![0u8; size];
+    let mut payload = zeroed(buffer_len(format, &shape, encoded_size(format, &shape, 1)?)?)?;
     let mut planes = RowPlanes::of_payload(format, count, k, &mut payload)?;
     for i in 0..count {
         let r = rows.map_or(i, |rows| rows[i]);
