@@ -71,10 +71,10 @@ def cast_direct(name: str, x: npt.NDArray[Any]) -> U8:
     """Source array of any rank -> payload of bf16, fp32 or int32.
 
     bf16: from float32 or binary16, nearest even; NaN keeps its sign and becomes quiet; overflow gives
-    infinity. fp32: from bfloat16 or binary16, exact. float64 is rounded to binary32 before anything else. int32: from integers, or floats that are integral,
-    inside [-2^31, 2^31 - 1]. Same-type words stay as they are. uint16 arrays are bfloat16 words, except for
-    int32, to which they are integers. Raises InvalidWordsError naming the first bad index, UnsupportedError
-    for any other pair of types.
+    infinity. fp32: from bfloat16 or binary16, exact. float64 is rounded to binary32 before anything else.
+    int32: from integers, or floats that are integral, inside [-2^31, 2^31 - 1]. Same-type words stay as they
+    are. uint16 arrays are bfloat16 words, except for int32, to which they are integers. Raises
+    InvalidWordsError naming the first bad index, UnsupportedError for any other pair of types.
     """
     if name == "int32":
         return from_words(name, x.shape, words=_to_int32(x))

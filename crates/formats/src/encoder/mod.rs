@@ -38,7 +38,7 @@ use crate::registry::{FormatId, near_names};
 /// A named method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EncoderId {
-    /// `cast_direct`: word by word to a direct format ([`cast_direct`]).
+    /// `cast_direct`: word by word to a direct format ([`cast_direct()`]).
     CastDirect,
     /// `grouped_absmax`: group scales from the largest magnitude ([`grouped_absmax`]).
     GroupedAbsmax,

@@ -20,7 +20,7 @@ use crate::tile::Tile;
 /// Bytes between what is read and what is fetched early.
 const AHEAD: usize = 1536;
 
-/// Place of each block's sum after [`fold`] or [`turn_four`] and the addition of neighbours.
+/// Place of each block's sum after `fold` or [`turn_four`] and the addition of neighbours.
 const fn places(form: Form, source: &[u8; 256]) -> [i32; 16] {
     let mut out = [0; 16];
     let mut lane = 0;
