@@ -1,8 +1,8 @@
 """Matrix-matrix products beside ggml in one process, in turns: GFLOP/s, ratios, and the 512-bit VNNI peak.
 
 ``python benches/gemm_peers.py [--tokens 16,512] [--threads 1,2] [--size 4096] [--isa NAME] [--seconds 0.6]``
-needs llama-cpp-python (ggml, compiled natively) and a C compiler for the peak. GFLOP/s are 2 * N * K * T / time;
-quantising the activations is included on both sides. Least time of the repetitions. Weights: random valid blocks.
+needs llama-cpp-python (ggml, compiled natively) and a C compiler for the peak. GFLOP/s are 2 * N * K * T over
+time; quantising the activations is included on both sides. Least time of the repetitions; random blocks.
 """
 
 from __future__ import annotations
