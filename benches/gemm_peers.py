@@ -34,6 +34,7 @@ double peak(void) {
     for (int r = 0; r < 20; r++) {
         clock_gettime(CLOCK_MONOTONIC, &s);
         for (int n = 0; n < 200000; n++) {
+            _Pragma("GCC unroll 12")
             for (int i = 0; i < 12; i++) acc[i] = _mm512_dpbusd_epi32(acc[i], a, b);
             __asm__ volatile("" : "+v"(acc[0]), "+v"(acc[1]), "+v"(acc[2]), "+v"(acc[3]), "+v"(acc[4]),
                              "+v"(acc[5]), "+v"(acc[6]), "+v"(acc[7]), "+v"(acc[8]), "+v"(acc[9]),
