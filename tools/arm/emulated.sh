@@ -26,8 +26,11 @@ fi
 "$here/setup.sh"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
+# These start their own binary again, which user-mode emulation cannot do without binfmt_misc.
+again=(memory_does_not_grow_with_the_model a_killed_process_leaves_no_target a_refused_length_leaves_nothing
+       the_environment_forces_a_set_or_is_refused a_child_after_fork_has_threads_of_its_own)
 run() { # run CPU ARGUMENTS... : one cargo test, its output kept for the count
-  ARM_CPUS=$1 ARM_ARCH=$arch "$here/test.sh" "$here/../.." --locked --no-fail-fast "${@:2}" | tee -a "$log"
+  ARM_CPUS=$1 ARM_ARCH=$arch "$here/test.sh" "$here/../.." --locked --no-fail-fast "${@:2}" -- "${again[@]/#/--skip=}" | tee -a "$log"
 }
 ok=0
 for cpu in $cpus; do
@@ -45,7 +48,10 @@ for cpu in $cpus; do
   if [ "$cpu" = max ]; then
     run "$cpu" -p ninfer-formats -p ninfer-gguf -p ninfer-artifact -p ninfer-mapped || ok=1
   fi
-  if [ -n "$quick" ]; then
+  # Big-endian machines are asked for files and formats; see docs/emulated-targets.md for the kernels there.
+  if [ "$arch" = s390x ]; then
+    :
+  elif [ -n "$quick" ]; then
     run "$cpu" -p ninfer-simd-ops --lib --test tokens --test process || ok=1
   else
     run "$cpu" -p ninfer-simd-ops || ok=1

@@ -482,6 +482,12 @@ fn beyond_four_gib() {
     file.write_all(&[0x00, 0x3c, 7]).unwrap();
     drop(file);
 
+    if usize::BITS < 64 {
+        // Opening reads the directory alone or refuses the file by its size; nothing wraps.
+        let error = Artifact::open(&path).and_then(|a| a.payload("tail").map(|_| ())).unwrap_err();
+        assert!(error.to_string().contains("5704257552 bytes cannot be mapped"), "{error}");
+        return;
+    }
     let artifact = Artifact::open(&path).unwrap();
     assert_eq!(&*artifact.payload("tail").unwrap(), values);
     let head = artifact.payload("head").unwrap();
