@@ -9,7 +9,7 @@
 //! Duties common to all entries (each type below adds its own):
 //! * An entry is a safe function compiled for its token's features (the `*_entry!` macros of [`crate::isa`]); it may
 //!   be called only on a machine that has them. The one place that calls entries is [`Picked`], whose values are
-//!   made only by [`pick`] for available tokens.
+//!   made only by [`pick`] and [`product`] for available tokens.
 //! * Slices have the stated lengths, checked by the caller and again by the methods of [`Picked`]; they may have any
 //!   alignment. Nothing outside them may be read or written, not even by a masked-off or speculative wide load past
 //!   the end of the payload.
@@ -201,11 +201,14 @@ pub(crate) fn encode(isa: Isa) -> Picked<EncodeFn> {
     pick(isa, arch::encode)
 }
 
-/// How a driver calls a product entry.
+/// How many columns the kernel of a product takes in one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Width {
+pub enum Width {
+    /// Exactly one: matrix-vector.
     One,
+    /// One to eight.
     Few,
+    /// Any number: matrix-matrix.
     Many,
 }
 
@@ -266,6 +269,13 @@ fn by_width(width: Width, columns: usize, mut each: impl FnMut(Range<usize>)) {
     }
 }
 
+impl<F> Picked<Product<F>> {
+    /// The width of the entry.
+    pub(crate) fn width(&self) -> Width {
+        self.entry.width
+    }
+}
+
 impl Picked<DecodeFn> {
     /// Calls the entry; see [`DecodeFn`].
     #[inline]
@@ -273,7 +283,7 @@ impl Picked<DecodeFn> {
         assert!(k.start <= k.end && k.end <= view.k(), "columns outside the rows");
         assert!(k.start.is_multiple_of(256) && (k.end.is_multiple_of(256) || k.end == view.k()));
         assert_eq!(out.len(), view.rows() * k.len());
-        // SAFETY: a `Picked` is made by `pick` for an available token only, so the machine has the entry's features.
+        // SAFETY: a `Picked` is made by `pick` and `product` for an available token only, so the machine has the entry's features.
         unsafe { (self.entry)(view, k, out) }
     }
 }
@@ -289,7 +299,7 @@ impl Picked<EncodeFn> {
         scratch: &mut Scratch,
     ) -> Result<(), RowFault> {
         assert_eq!(source.len(), encoder.k());
-        // SAFETY: a `Picked` is made by `pick` for an available token only, so the machine has the entry's features.
+        // SAFETY: a `Picked` is made by `pick` and `product` for an available token only, so the machine has the entry's features.
         unsafe { (self.entry)(encoder, source, out, scratch) }
     }
 }
@@ -299,7 +309,7 @@ impl Picked<NarrowFn> {
     #[inline]
     pub(crate) fn call(&self, half: Half, values: &[f32], words: &mut [u16]) -> bool {
         assert_eq!(values.len(), words.len());
-        // SAFETY: a `Picked` is made by `pick` for an available token only, so the machine has the entry's features.
+        // SAFETY: a `Picked` is made by `pick` and `product` for an available token only, so the machine has the entry's features.
         unsafe { (self.entry)(half, values, words) }
     }
 }
@@ -312,7 +322,7 @@ impl Picked<QuantizeFn> {
         assert_eq!(out.codes.len(), blocks * crate::q8_1::BLOCK);
         assert!(out.scales.len() == blocks && out.half_sums.len() == 2 * blocks);
         assert!(out.scale_words.len() == blocks && out.sum_words.len() == blocks);
-        // SAFETY: a `Picked` is made by `pick` for an available token only, so the machine has the entry's features.
+        // SAFETY: a `Picked` is made by `pick` and `product` for an available token only, so the machine has the entry's features.
         unsafe { (self.entry)(x, out) }
     }
 }

@@ -51,6 +51,7 @@ mod tile;
 
 pub use error::OpError;
 pub use isa::Isa;
+pub use kernels::Width;
 pub use ninfer_formats::TensorView;
 pub use ninfer_formats::codec::Half;
 pub use ops::decode::{decode_f32, decode_half, decode_i32};

@@ -6,7 +6,7 @@ mod common;
 use common::{Owned, Random, float_formats, legal, sane, wild, words};
 use ninfer_formats::{FormatId, Scheme, TensorView};
 use ninfer_simd_ops::isa::available;
-use ninfer_simd_ops::{Activations, Dispatch, Isa, Precision, matmul};
+use ninfer_simd_ops::{Activations, Dispatch, Isa, Precision, Width, matmul};
 
 /// Tokens with A8 kernels of their own for one to eight columns.
 const WITH_A8: &[Isa] = &[Isa::Avx2, Isa::Avx512Vnni];
@@ -44,6 +44,11 @@ fn widths_threads_and_slices() {
                                 let ran = ran.unwrap();
                                 if integer_path(format) && WITH_A8.contains(&isa) {
                                     assert_eq!(ran.kernel, isa, "{format} T {t}: another token's kernel");
+                                    assert_ne!(
+                                        ran.width,
+                                        Some(Width::Many),
+                                        "{isa} {format} T {t}: the kernel for many columns ran"
+                                    );
                                 }
                                 assert!(out[0] == 7.5 && out[end] == 7.5);
                                 assert!(

@@ -5,7 +5,7 @@ mod common;
 use common::{Owned, Random, float_formats, legal, sane, wild};
 use ninfer_formats::{BlockKind, FormatId, Scheme};
 use ninfer_simd_ops::isa::available;
-use ninfer_simd_ops::{Activations, Dispatch, Isa, Precision, matmul};
+use ninfer_simd_ops::{Activations, Dispatch, Isa, Precision, Width, matmul};
 
 /// The token whose code must run for sixteen columns or more.
 fn expected_kernel(isa: Isa, format: FormatId, precision: Precision) -> Isa {
@@ -51,6 +51,7 @@ fn check(w: &Owned, x: &[f32], threads: &[usize], what: &str) {
                 let format = view.format();
                 if t >= 16 {
                     assert_eq!(ran.kernel, expected_kernel(isa, format, precision), "{isa} {format}");
+                    assert_eq!(ran.width, Some(Width::Many), "{isa} {format}");
                 }
                 assert!(out[0] == 7.5 && out[t * n + 1] == 7.5);
                 assert!(

@@ -33,13 +33,13 @@ pub fn decode_f32(view: &TensorView<'_>, out: &mut [f32], dispatch: &Dispatch) -
     if parts == 1 && (view.k() >= SHORT || !matches!(view.format().scheme(), Scheme::Direct(_))) {
         // Straight to the kernel: single rows are decoded by the thousand.
         pool::run(std::iter::once(out), |out| kernel.call(view, 0..view.k(), out))?;
-        return Ok(Ran { isa, kernel: kernel.isa, parts: 1 });
+        return Ok(Ran { isa, kernel: kernel.isa, parts: 1, width: None });
     }
     let mut used = 0;
     pool::run(pieces(view, out, parts, &mut used), |piece| {
         kernel.call(&piece.view, 0..piece.view.k(), piece.out);
     })?;
-    Ok(Ran { isa, kernel: kernel.isa, parts: used })
+    Ok(Ran { isa, kernel: kernel.isa, parts: used, width: None })
 }
 
 /// Decodes all rows of the view to binary16 or bfloat16 words with one rounding, nearest-even; NaNs become quiet.
@@ -77,7 +77,7 @@ pub fn decode_half(
         Some((index, value)) => {
             Err(view.half_overflow(half, index / view.k(), index % view.k(), value).into())
         }
-        None => Ok(Ran { isa, kernel: kernel.isa, parts: used }),
+        None => Ok(Ran { isa, kernel: kernel.isa, parts: used, width: None }),
     }
 }
 
@@ -99,7 +99,7 @@ pub fn decode_i32(view: &TensorView<'_>, out: &mut [i32], dispatch: &Dispatch) -
     })?;
     match failed.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
         Some(error) => Err(error.into()),
-        None => Ok(Ran { isa, kernel: Isa::Scalar, parts: used }),
+        None => Ok(Ran { isa, kernel: Isa::Scalar, parts: used, width: None }),
     }
 }
 

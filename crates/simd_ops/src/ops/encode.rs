@@ -57,7 +57,7 @@ pub fn encode_rows(
     })?;
     match first.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
         Some((row, fault)) => Err(encoder.refused(row0.saturating_add(row as u64), &fault).into()),
-        None => Ok(Ran { isa, kernel: kernel.isa, parts: used }),
+        None => Ok(Ran { isa, kernel: kernel.isa, parts: used, width: None }),
     }
 }
 

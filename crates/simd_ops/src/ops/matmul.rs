@@ -131,7 +131,7 @@ pub fn matmul_q8_1(
             let parts = rows(view, x.columns(), out, dispatch, |view, tile, scratch| {
                 kernel.call(view, x, tile, scratch);
             })?;
-            Ok(Ran { isa, kernel: kernel.isa, parts })
+            Ok(Ran { isa, kernel: kernel.isa, parts, width: Some(kernel.width()) })
         }
     }
 }
@@ -149,7 +149,7 @@ fn a16(
     let parts = rows(view, columns, out, dispatch, |view, tile, scratch| {
         kernel.call(view, &x, columns, tile, scratch);
     })?;
-    Ok(Ran { isa, kernel: kernel.isa, parts })
+    Ok(Ran { isa, kernel: kernel.isa, parts, width: Some(kernel.width()) })
 }
 
 fn check(view: &TensorView<'_>, columns: usize, out: &[f32]) -> Result<(), OpError> {

@@ -7,6 +7,7 @@ pub mod quantize;
 
 use crate::error::OpError;
 use crate::isa::{self, Isa};
+use crate::kernels::Width;
 use crate::pool;
 
 /// How an operation is to run. The default leaves both to the process: results never depend on it.
@@ -57,4 +58,6 @@ pub struct Ran {
     pub kernel: Isa,
     /// Parts the work was split into, one thread each.
     pub parts: usize,
+    /// Which of that token's kernels of a product ran; `None` for operations that are not products.
+    pub width: Option<Width>,
 }

@@ -54,6 +54,6 @@ pub fn quantize_q8_1(
             x.expand(column * k + index..column * k + index + 1, &mut value);
             Err(OpError::NonFinite { column, index, value: format!("{}", value[0]) })
         }
-        None => Ok(Ran { isa, kernel: kernel.isa, parts: used }),
+        None => Ok(Ran { isa, kernel: kernel.isa, parts: used, width: None }),
     }
 }
