@@ -2,7 +2,7 @@
 //! of 4,096 values that stays in cache and for 64 MiB of output to memory.
 //!
 //! ```text
-//! cargo run --release -p ninfer-formats --example decode_speed [TYPE...]
+//! cargo run --release -p ninfer-formats --example block_speed [TYPE...]
 //! ```
 
 use std::hint::black_box;
