@@ -282,6 +282,31 @@ def test_dequantize(kind: str, model: Path, artifact: Path, tmp_path: Path) -> N
     assert np.load(tmp_path / "norm.npy").tolist() == [0, 1, 2]
 
 
+def test_dequantize_without_hard_links(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file gets its name all the same, and still replaces nothing that appeared meanwhile."""
+    import os
+
+    def no_links(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_links)
+    out = tmp_path / "x.npy"
+    assert run("dequantize", model, "norm", "-o", out).exit_code == 0
+    with nr.gguf.open(model) as g:
+        assert same(np.load(out), g["norm"].tensor().dequantize())
+    taken = tmp_path / "y.npy"
+
+    def taken_meanwhile(*_: object) -> None:
+        taken.write_bytes(b"mine")
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", taken_meanwhile)
+    result = run("dequantize", model, "norm", "-o", taken)
+    assert result.exit_code == 2 and taken.read_bytes() == b"mine"
+    assert sorted(p.name for p in tmp_path.glob("*.npy")) == ["x.npy", "y.npy"]
+    assert not list(tmp_path.glob(".*.tmp"))
+
+
 def test_dequantize_refusals(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "x.npy"
     for args, code, text in (
@@ -291,7 +316,7 @@ def test_dequantize_refusals(model: Path, tmp_path: Path) -> None:
         (("norm", "-o", out, "--rows", "a:b"), 2, "BEGIN:END"),
         (("norm", "-o", out, "--rows", "3:9"), 2, "are not rows of this tensor, which has 5"),
         (("ids", "-o", out, "--dtype", "float16"), 1, "integers do not decode to float16"),
-        (("norm", "-o", tmp_path / "absent" / "x.npy"), 2, "No such file"),
+        (("norm", "-o", tmp_path / "absent" / "x.npy"), 2, "no such folder for x.npy"),
     ):
         result = run("dequantize", model, *args)
         assert result.exit_code == code and text in result.output, result.output

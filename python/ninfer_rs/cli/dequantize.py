@@ -119,15 +119,34 @@ def _new_file(path: str, force: bool) -> Iterator[str]:
     if not force and os.path.lexists(path):
         raise FileExistsError(f"{path}: the file exists; --force replaces it")
     folder, name = os.path.split(path)
+    if folder and not os.path.isdir(folder):
+        raise FileNotFoundError(f"{folder}: no such folder for {name}")
     temporary = os.path.join(folder, f".{name}.{secrets.token_hex(6)}.tmp")
     try:
         yield temporary
         if force:
             os.replace(temporary, path)
         else:
-            os.link(temporary, path)  # fails if the name was taken meanwhile
-            os.unlink(temporary)
+            _publish(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def _publish(temporary: str, path: str) -> None:
+    """Gives a finished file its name, unless the name was taken meanwhile (FileExistsError)."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise
+    except OSError:
+        # No hard links on this file system: take the name with an empty file, then rename over that file.
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        try:
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(path)
+            raise
+    else:
+        os.unlink(temporary)
