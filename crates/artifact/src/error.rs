@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use ninfer_formats::{FormatError, ShapeText};
 use ninfer_gguf::GgufError;
+use ninfer_simd_ops::OpError;
 
 /// Where in a container file an error lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,11 +38,12 @@ struct Inner {
     path: Option<PathBuf>,
     location: Option<Location>,
     object: Option<String>,
+    tensor: Option<String>,
 }
 
 impl ArtifactError {
     pub(crate) fn new(kind: ArtifactErrorKind) -> Self {
-        Self(Box::new(Inner { kind, path: None, location: None, object: None }))
+        Self(Box::new(Inner { kind, path: None, location: None, object: None, tensor: None }))
     }
 
     pub(crate) fn io(what: &'static str, source: std::io::Error) -> Self {
@@ -60,6 +62,11 @@ impl ArtifactError {
 
     pub(crate) fn in_object(mut self, id: &str) -> Self {
         self.0.object.get_or_insert_with(|| id.to_owned());
+        self
+    }
+
+    pub(crate) fn in_tensor(mut self, name: &str) -> Self {
+        self.0.tensor.get_or_insert_with(|| name.to_owned());
         self
     }
 
@@ -94,6 +101,12 @@ impl ArtifactError {
         self.0.object.as_deref()
     }
 
+    /// Name of the source tensor concerned, where it is one.
+    #[must_use]
+    pub fn tensor(&self) -> Option<&str> {
+        self.0.tensor.as_deref()
+    }
+
     /// What was expected instead, as a sentence fragment.
     #[must_use]
     pub fn expected(&self) -> Option<String> {
@@ -112,6 +125,9 @@ impl fmt::Display for ArtifactError {
         if let Some(object) = self.object() {
             write!(f, "object {}: ", quoted(object))?;
         }
+        if let Some(tensor) = self.tensor() {
+            write!(f, "tensor {}: ", quoted(tensor))?;
+        }
         write!(f, "{}", self.kind())?;
         if let Some(expected) = self.expected() {
             write!(f, "; expected {expected}")?;
@@ -126,8 +142,18 @@ impl std::error::Error for ArtifactError {
             ArtifactErrorKind::Io { source, .. } => Some(source),
             ArtifactErrorKind::Format(source) => Some(source),
             ArtifactErrorKind::Gguf(source) => Some(source),
+            ArtifactErrorKind::Operation(source) => Some(source),
             _ => None,
         }
+    }
+}
+
+impl From<OpError> for ArtifactError {
+    fn from(source: OpError) -> Self {
+        Self::new(match source {
+            OpError::Format(e) => ArtifactErrorKind::Format(e),
+            other => ArtifactErrorKind::Operation(other),
+        })
     }
 }
 
@@ -314,6 +340,31 @@ pub enum ArtifactErrorKind {
     /// Reading the GGUF source failed.
     #[error(transparent)]
     Gguf(GgufError),
+
+    /// The file is of no kind that tensors are read from.
+    #[error("the file begins with {found}: not a model that can be read")]
+    UnknownSource { found: String },
+    /// A position that is not in the source's list of tensors.
+    #[error("tensor {index} of {tensors}")]
+    NoSourceTensor { index: u64, tensors: u64 },
+    /// A position that is not in the source's list of resources.
+    #[error("resource {index} of {resources}")]
+    NoSourceResource { index: u64, resources: u64 },
+    /// The tensor does not hold what was asked for.
+    #[error("{type_name} does not hold {wanted}{}", reason.as_ref().map_or(String::new(), |r| format!(": {r}")))]
+    SourceContent { type_name: String, wanted: &'static str, reason: Option<String> },
+    /// Rows outside a source tensor.
+    #[error("rows {begin}..{end} are outside the tensor's {rows}")]
+    SourceRows { begin: u64, end: u64, rows: u64 },
+    /// A stored number that cannot be read as what was asked for.
+    #[error("row {row}, column {column}: {rule}")]
+    SourceWord { row: u64, column: u64, rule: String },
+    /// The words of the tensor are not importable as the format.
+    #[error("the words of {type_name} are not importable as {format}")]
+    NotImportable { type_name: String, format: &'static str, wanted: String },
+    /// Decoding failed for another reason than the tensor.
+    #[error(transparent)]
+    Operation(OpError),
 }
 
 impl ArtifactErrorKind {
@@ -333,6 +384,8 @@ impl ArtifactErrorKind {
             Self::JsonValue { wanted, .. } => wanted.clone(),
             Self::TooManyFiles { most, .. } => format!("at most {most}"),
             Self::ObjectKind { wanted, .. } => format!("a {wanted}"),
+            Self::UnknownSource { .. } => "a GGUF file".into(),
+            Self::NotImportable { wanted, .. } => wanted.clone(),
             Self::ObjectBytes { wanted, format, shape, .. } => {
                 format!("{wanted}, the encoded size of {format} with shape {shape}")
             }

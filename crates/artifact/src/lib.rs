@@ -7,6 +7,7 @@
 //! * [`Artifact::verify_structure`] and [`Artifact::verify_values`] check an artifact, [`compare_gguf`] compares it
 //!   with the GGUF model it was made from, byte for byte.
 //! * [`plan_gguf`] turns a GGUF model into an artifact, with every refusal before the first byte (module [`convert`]).
+//! * [`source::open`] opens model files as a [`TensorSource`]: named tensors, read by rows (module [`source`]).
 //!
 //! Every failure is an [`ArtifactError`] that names file, byte offset or JSON member, object, what was found and what
 //! was expected. All numbers in files are little-endian, whatever the host. Source of the format: the container
@@ -39,7 +40,9 @@
 pub mod container;
 pub mod convert;
 mod error;
+pub mod source;
 
 pub use container::{Artifact, ArtifactPlan, ArtifactWriter, Directory, Json};
 pub use convert::{ConvertOptions, compare_gguf, plan_gguf};
 pub use error::{ArtifactError, ArtifactErrorKind, Location, Refusal};
+pub use source::TensorSource;

@@ -107,7 +107,7 @@ fn text(s: GgufStr<'_>) -> Result<String, String> {
 }
 
 /// The file's key/value section: every entry, byte for byte, without the count before it. Empty if there are none.
-pub(super) fn section(file: &GgufFile) -> &[u8] {
+pub(crate) fn section(file: &GgufFile) -> &[u8] {
     let entries = file.header().entries();
     let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return &[] };
     let (begin, end) = (first.range().0 as usize, last.range().1 as usize);

@@ -17,5 +17,7 @@ mod metadata;
 mod plan;
 mod run;
 
+pub(crate) use metadata::section as metadata_section;
+
 pub use compare::{CompareReport, Difference, Mismatch, compare_gguf};
 pub use plan::{Action, Conversion, ConvertOptions, ConvertedTensor, Resource, plan_gguf};
