@@ -53,9 +53,11 @@ def quantize(
 
     All other methods take a matrix [N, K] of float16, bfloat16, float32 or float64 (rounded once to binary32)
     and refuse values that are not finite and scales that do not fit, naming row and column or group:
-    ``grouped_absmax`` (q4, q5, q6, q8), ``grouped_search`` (the same formats; least weighted squared error)
-    and ``fp8_row_maxabs`` (both fp8 formats). ``importance`` (``grouped_search``) is one finite, non-negative
-    float32 weight per input channel, [K]; ``negative_scales`` lets negative scales compete.
+    ``grouped_absmax`` (q4, q5, q6, q8), ``grouped_search`` (the same formats; least weighted squared error),
+    ``fp8_row_maxabs`` (both fp8 formats), ``gguf_search`` (ggml blocks), ``ternary_fit`` (t2),
+    ``nvfp4_maxabs`` and ``nvfp4_search`` (nvfp4, one divisor; N a multiple of 128, K of 64). ``importance``
+    (the searching methods and ``ternary_fit``) is one finite, non-negative float32 weight per input channel,
+    [K]; ``negative_scales`` (``grouped_search``) lets negative scales compete.
 
     Non-contiguous arrays are copied. ``name`` is the result's name and is put before messages. Releases the
     GIL; ``threads`` None uses all cores, and the words do not depend on it.

@@ -17,13 +17,35 @@ def test_default_methods() -> None:
         nr.quantize(x, "q4_g64_fp16").payload, nr.quantize(x, "q4_g64_fp16", "grouped_absmax").payload
     )
     assert same(nr.quantize(x, "fp32").dequantize(), x)
-    for name in ("q2_g64_fp16", "nvfp4"):
-        with pytest.raises(nr.UnsupportedError, match=f"{name}: no method makes this format"):
-            nr.quantize(x, name)
-    for name, method in (("t2_g128_fp16", "ternary_fit"), ("gguf_q4_0", "gguf_search")):
+    with pytest.raises(nr.UnsupportedError, match="q2_g64_fp16: no method makes this format"):
+        nr.quantize(x, "q2_g64_fp16")
+    for name, method in (
+        ("t2_g128_fp16", "ternary_fit"),
+        ("gguf_q4_0", "gguf_search"),
+        ("nvfp4", "nvfp4_maxabs, nvfp4_search"),
+    ):
         with pytest.raises(nr.UnsupportedError, match=f"{name} has no default method; name one: {method}"):
             nr.quantize(x, name)
-        assert nr.quantize(x, name, method).format.name == name
+        tile = np.tile(x, (64, 1))
+        assert nr.quantize(tile, name, method.split(", ")[-1]).format.name == name
+
+
+def test_nvfp4() -> None:
+    x = np.random.default_rng(7).standard_normal((256, 128), np.float32)
+    importance = np.abs(np.random.default_rng(8).standard_normal(128, np.float32))
+    errors = []
+    for method, weights in (("nvfp4_maxabs", None), ("nvfp4_search", None), ("nvfp4_search", importance)):
+        t = nr.quantize(x, "nvfp4", method, importance=weights)
+        assert t.divisors == 1
+        errors.append((importance * (t.dequantize() - x) ** 2).sum())
+    assert errors[2] < errors[1] < errors[0]
+    with pytest.raises(nr.UnsupportedError, match="takes no importance"):
+        nr.quantize(x, "nvfp4", "nvfp4_maxabs", importance=importance)
+    with pytest.raises(nr.ShapeError, match="128"):
+        nr.quantize(x[:100], "nvfp4", "nvfp4_maxabs")
+    x[200, 70] = np.inf
+    with pytest.raises(nr.UnsupportedError, match="row 200, column 70"):
+        nr.quantize(x, "nvfp4", "nvfp4_search")
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use ninfer_formats::codec::Half;
+use ninfer_formats::encoder::nvfp4::Nvfp4Encoder;
 use ninfer_formats::encoder::{RowEncoder, RowFault, RowSlices, Source};
 use ninfer_formats::{FormatId, TensorView};
 
@@ -49,6 +50,15 @@ pub(crate) type EncodeFn = unsafe fn(
     encoder: &RowEncoder<'_>,
     source: Source<'_>,
     out: RowSlices<'_>,
+    scratch: &mut Scratch,
+) -> Result<(), RowFault>;
+
+/// Encodes one row of K source values to code bytes and natural scale words of `nvfp4`; errors as [`EncodeFn`].
+pub(crate) type Nvfp4Fn = unsafe fn(
+    encoder: &Nvfp4Encoder,
+    source: Source<'_>,
+    codes: &mut [u8],
+    scales: &mut [u8],
     scratch: &mut Scratch,
 ) -> Result<(), RowFault>;
 
@@ -201,6 +211,11 @@ pub(crate) fn encode(isa: Isa) -> Picked<EncodeFn> {
     pick(isa, arch::encode)
 }
 
+/// The row encoder of `nvfp4`.
+pub(crate) fn encode_nvfp4(isa: Isa) -> Picked<Nvfp4Fn> {
+    pick(isa, arch::encode_nvfp4)
+}
+
 /// How many columns the kernel of a product takes in one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
@@ -301,6 +316,23 @@ impl Picked<EncodeFn> {
         assert_eq!(source.len(), encoder.k());
         // SAFETY: a `Picked` is made by `pick` and `product` for an available token only, so the machine has the entry's features.
         unsafe { (self.entry)(encoder, source, out, scratch) }
+    }
+}
+
+impl Picked<Nvfp4Fn> {
+    /// Calls the entry; see [`Nvfp4Fn`].
+    #[inline]
+    pub(crate) fn call(
+        &self,
+        encoder: &Nvfp4Encoder,
+        source: Source<'_>,
+        codes: &mut [u8],
+        scales: &mut [u8],
+        scratch: &mut Scratch,
+    ) -> Result<(), RowFault> {
+        assert_eq!(source.len(), encoder.k());
+        // SAFETY: a `Picked` is made by `pick` and `product` for an available token only, so the machine has the entry's features.
+        unsafe { (self.entry)(encoder, source, codes, scales, scratch) }
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Inputs are [`TensorView`]s of `ninfer-formats`: borrowed payloads, checked once. The operations are
 //! * [`decode_f32`], [`decode_half`], [`decode_i32`]: the exact values of weights;
-//! * [`encode`], [`encode_rows`]: values to words by the methods of [`ninfer_formats::encoder`];
+//! * [`encode`], [`encode_rows`], [`nvfp4_largest`], [`encode_nvfp4_tiles`]: values to words by the methods of
+//!   [`ninfer_formats::encoder`];
 //! * [`quantize_q8_1`]: activations to blocks of 8-bit codes;
 //! * [`matmul`], [`matmul_in`], [`matmul_q8_1`]: `Y = W X` for any number of columns, with activations as given
 //!   ([`Precision::A16`]) or quantised ([`Precision::A8`]).
@@ -55,7 +56,7 @@ pub use kernels::Width;
 pub use ninfer_formats::TensorView;
 pub use ninfer_formats::codec::Half;
 pub use ops::decode::{decode_f32, decode_half, decode_i32};
-pub use ops::encode::{encode, encode_rows};
+pub use ops::encode::{encode, encode_nvfp4_tiles, encode_rows, nvfp4_largest};
 pub use ops::matmul::{Precision, Workspace, matmul, matmul_in, matmul_q8_1};
 pub use ops::quantize::quantize_q8_1;
 pub use ops::{Dispatch, Ran};

@@ -3,11 +3,12 @@
 mod common;
 
 use common::Random;
+use ninfer_formats::encoder::nvfp4::{Nvfp4Encoder, divisor};
 use ninfer_formats::encoder::{self, ENCODERS, EncoderId, Params, RowEncoder, RowPlanes, Source};
 use ninfer_formats::float::{bf16, f16};
 use ninfer_formats::{FormatError, FormatId, Place, Scheme, encoded_size};
 use ninfer_simd_ops::isa::available;
-use ninfer_simd_ops::{Dispatch, Isa, OpError, encode, encode_rows};
+use ninfer_simd_ops::{Dispatch, Isa, OpError, encode, encode_nvfp4_tiles, encode_rows, nvfp4_largest};
 
 /// Tokens whose encoders are their own.
 const OWN: &[Isa] = &[Isa::Scalar, Isa::Avx2, Isa::Avx512];
@@ -16,11 +17,11 @@ fn on(isa: Isa) -> Dispatch {
     Dispatch { isa: Some(isa), threads: Some(1) }
 }
 
-/// Every method that takes rows, with every format it produces.
+/// Every method that takes single rows, with every format it produces.
 fn pairs() -> impl Iterator<Item = (EncoderId, FormatId)> {
     ENCODERS
         .iter()
-        .filter(|e| e.id != EncoderId::CastDirect)
+        .filter(|e| e.id != EncoderId::CastDirect && e.formats != [FormatId::Nvfp4])
         .flat_map(|e| e.formats.iter().map(|&format| (e.id, format)))
 }
 
@@ -247,4 +248,81 @@ fn refusals_are_those_of_the_reference() {
         &dispatch,
     );
     assert_eq!(zero.unwrap_err(), OpError::ZeroThreads);
+}
+
+/// `nvfp4`: every token, any threads, any source, tiles apart; the reference's refusals.
+#[test]
+fn nvfp4_is_that_of_the_reference() {
+    let mut random = Random(99);
+    for (n, k) in [(128, 64), (384, 320), (256, 576)] {
+        let x: Vec<f32> = matrix(&mut random, n, k).iter().map(|v| v.clamp(-1e6, 1e6)).collect();
+        let wide: Vec<f64> = x.iter().map(|&v| f64::from(v)).collect();
+        for method in [EncoderId::Nvfp4Maxabs, EncoderId::Nvfp4Search] {
+            let spec = method.spec();
+            let importances = if spec.importance { importances(&mut random, k) } else { vec![None] };
+            for importance in &importances {
+                let params = Params { importance: importance.as_deref(), negative_scales: false };
+                let expected = encoder::encode(FormatId::Nvfp4, method, n, k, &x, params).unwrap();
+                for isa in available() {
+                    for threads in [1, 2, 5] {
+                        let dispatch = Dispatch { isa: Some(isa), threads: Some(threads) };
+                        for source in [Source::F32(&x), Source::F64(&wide)] {
+                            let (payload, ran) =
+                                encode(FormatId::Nvfp4, method, n, k, source, params, &dispatch).unwrap();
+                            assert!(!OWN.contains(&isa) || ran.kernel == isa);
+                            assert_eq!(ran.parts, threads.min(n / 128));
+                            assert!(payload == expected, "{isa} {method:?} {n}x{k} {params:?}");
+                        }
+                    }
+                }
+                let largest = nvfp4_largest(Source::F32(&x), k, 0, &Dispatch::default()).unwrap();
+                let encoder = Nvfp4Encoder::new(method, k, divisor(largest), params).unwrap();
+                let (mut codes, mut scales) = (vec![0; n * k / 2], vec![0; n * k / 16]);
+                for t in (0..n).step_by(128) {
+                    let source = Source::F32(&x[t * k..(t + 128) * k]);
+                    let codes = &mut codes[t * k / 2..(t + 128) * k / 2];
+                    let scales = &mut scales[t * k / 16..(t + 128) * k / 16];
+                    encode_nvfp4_tiles(&encoder, source, t as u64, codes, scales, &Dispatch::default())
+                        .unwrap();
+                }
+                assert!(
+                    expected[..codes.len()] == codes
+                        && expected[expected.len() - 4 - scales.len()..][..scales.len()] == scales
+                );
+            }
+        }
+    }
+    let (n, k) = (384, 128);
+    for (what, at) in [(f32::NAN, 300 * k + 5), (f32::INFINITY, 3)] {
+        let mut x = vec![0.5f32; n * k];
+        x[at] = what;
+        x[383 * k] = what;
+        let wide: Vec<f64> = (0..n * k).map(|i| if i == 260 * k + 3 { -1e300 } else { 1.0 }).collect();
+        let method = EncoderId::Nvfp4Search;
+        let expected = encoder::encode(FormatId::Nvfp4, method, n, k, &x, Params::default()).unwrap_err();
+        for isa in available() {
+            for threads in [1, 2, 5] {
+                let dispatch = Dispatch { isa: Some(isa), threads: Some(threads) };
+                let run =
+                    |source| encode(FormatId::Nvfp4, method, n, k, source, Params::default(), &dispatch);
+                assert_eq!(run(Source::F32(&x)).unwrap_err(), OpError::Format(expected.clone()));
+                let error = run(Source::F64(&wide)).unwrap_err().to_string();
+                assert!(error.contains("row 260, column 3") && error.contains("1e300"), "{error}");
+                // A divisor of another matrix: the first row whose scale does not fit.
+                let encoder = Nvfp4Encoder::new(method, k, 2688.0, Params::default()).unwrap();
+                let mut y = vec![0.5f32; n * k];
+                (y[129 * k + 20], y[380 * k]) = (2.0, 2.0);
+                let (mut codes, mut scales) = (vec![0; n * k / 2], vec![0; n * k / 16]);
+                let source = Source::F32(&y);
+                let error = encode_nvfp4_tiles(&encoder, source, 1000, &mut codes, &mut scales, &dispatch);
+                assert!(error.unwrap_err().to_string().contains("row 1129, group 1"));
+                let short = Source::F32(&y[..k]);
+                assert!(encode_nvfp4_tiles(&encoder, short, 0, &mut codes, &mut scales, &dispatch).is_err());
+                let source = Source::F32(&y);
+                assert!(
+                    encode_nvfp4_tiles(&encoder, source, 0, &mut codes[1..], &mut scales, &dispatch).is_err()
+                );
+            }
+        }
+    }
 }

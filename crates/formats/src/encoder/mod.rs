@@ -22,6 +22,8 @@ pub mod gguf_nl;
 pub mod gguf_search;
 pub mod grouped_absmax;
 pub mod grouped_search;
+pub mod lanes;
+pub mod nvfp4;
 mod planes;
 mod rows;
 mod source;
@@ -50,6 +52,10 @@ pub enum EncoderId {
     GgufSearch,
     /// `ternary_fit`: ternary codes and scale of least weighted squared error ([`ternary_fit`]).
     TernaryFit,
+    /// `nvfp4_maxabs`: E2M1 groups from the largest magnitude ([`nvfp4`]).
+    Nvfp4Maxabs,
+    /// `nvfp4_search`: E2M1 groups of least weighted squared error ([`nvfp4`]).
+    Nvfp4Search,
 }
 
 /// One row of the method table.
@@ -73,7 +79,7 @@ const GROUPED: &[FormatId] =
     &[FormatId::Q4G64Fp16, FormatId::Q5G64Fp16, FormatId::Q6G64Fp16, FormatId::Q8G32Fp16];
 
 /// The methods, in the order of [`EncoderId`].
-pub static ENCODERS: [EncoderSpec; 6] = [
+pub static ENCODERS: [EncoderSpec; 8] = [
     EncoderSpec {
         id: EncoderId::CastDirect,
         name: "cast_direct",
@@ -118,6 +124,22 @@ pub static ENCODERS: [EncoderSpec; 6] = [
         id: EncoderId::TernaryFit,
         name: "ternary_fit",
         formats: &[FormatId::T2G128Fp16],
+        default: false,
+        importance: true,
+        negative_scales: false,
+    },
+    EncoderSpec {
+        id: EncoderId::Nvfp4Maxabs,
+        name: "nvfp4_maxabs",
+        formats: &[FormatId::Nvfp4],
+        default: false,
+        importance: false,
+        negative_scales: false,
+    },
+    EncoderSpec {
+        id: EncoderId::Nvfp4Search,
+        name: "nvfp4_search",
+        formats: &[FormatId::Nvfp4],
         default: false,
         importance: true,
         negative_scales: false,

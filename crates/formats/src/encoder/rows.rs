@@ -2,7 +2,7 @@
 
 use super::{
     EncoderId, RowPlanes, RowSlices, fp8_row_maxabs, gguf_nl, gguf_search, grouped_absmax, grouped_search,
-    ternary_fit,
+    nvfp4, ternary_fit,
 };
 use crate::error::{FormatError, Place};
 use crate::layout::encoded_size;
@@ -44,34 +44,48 @@ impl<'a> RowEncoder<'a> {
         params: Params<'a>,
     ) -> Result<Self, FormatError> {
         method.check(format)?;
-        let unsupported = |what: String| FormatError::Unsupported { format: format.name(), what };
+        let unsupported = |what: &str| FormatError::Unsupported { format: format.name(), what: what.into() };
         if method == EncoderId::CastDirect {
-            return Err(unsupported("cast_direct converts words, not rows of binary32 values".into()));
+            return Err(unsupported("cast_direct converts words, not rows of binary32 values"));
+        }
+        if format == FormatId::Nvfp4 {
+            return Err(unsupported("its scale plane interleaves rows; use the nvfp4 encoder"));
         }
         encoded_size(format, &[1, k as u64], 1)?;
+        Self::check_params(format, method, k, &params)?;
+        Ok(Self { format, method, k, params })
+    }
+
+    /// Checks that the method takes these parameters for rows of `k` elements.
+    pub(super) fn check_params(
+        format: FormatId,
+        method: EncoderId,
+        k: usize,
+        params: &Params<'_>,
+    ) -> Result<(), FormatError> {
+        let unsupported = |what: String| FormatError::Unsupported { format: format.name(), what };
         if params.negative_scales && !method.spec().negative_scales {
             return Err(unsupported(format!("{} takes no negative_scales", method.name())));
         }
-        if let Some(importance) = params.importance {
-            if !method.spec().importance {
-                return Err(unsupported(format!("{} takes no importance", method.name())));
-            }
-            if importance.len() != k {
-                return Err(FormatError::BufferSize {
-                    what: "the importance vector",
-                    unit: "elements",
-                    expected: k as u64,
-                    actual: importance.len() as u64,
-                });
-            }
-            if let Some(column) = importance.iter().position(|v| !(v.is_finite() && *v >= 0.0)) {
-                return Err(FormatError::Importance {
-                    column: column as u64,
-                    value: format!("{:e}", importance[column]),
-                });
-            }
+        let Some(importance) = params.importance else { return Ok(()) };
+        if !method.spec().importance {
+            return Err(unsupported(format!("{} takes no importance", method.name())));
         }
-        Ok(Self { format, method, k, params })
+        if importance.len() != k {
+            return Err(FormatError::BufferSize {
+                what: "the importance vector",
+                unit: "elements",
+                expected: k as u64,
+                actual: importance.len() as u64,
+            });
+        }
+        if let Some(column) = importance.iter().position(|v| !(v.is_finite() && *v >= 0.0)) {
+            return Err(FormatError::Importance {
+                column: column as u64,
+                value: format!("{:e}", importance[column]),
+            });
+        }
+        Ok(())
     }
 
     /// Target format.
@@ -236,8 +250,14 @@ pub fn encode(
     x: &[f32],
     params: Params<'_>,
 ) -> Result<Vec<u8>, FormatError> {
-    let encoder = RowEncoder::new(format, method, k, params)?;
+    method.check(format)?;
     let shape = [n as u64, k as u64];
+    if format == FormatId::Nvfp4 {
+        encoded_size(format, &shape, 1)?;
+        check_source(n, k, x.len())?;
+        return nvfp4::encode(method, n, k, x, params);
+    }
+    let encoder = RowEncoder::new(format, method, k, params)?;
     let size = encoded_size(format, &shape, 1)?;
     check_source(n, k, x.len())?;
     let mut payload = zeroed(buffer_len(format, &shape, size)?)?;

@@ -7,7 +7,7 @@ pub(crate) mod x86_64;
 use ninfer_formats::FormatId;
 
 use crate::isa::Isa;
-use crate::kernels::{Common, EncodeFn, KernelSet};
+use crate::kernels::{Common, EncodeFn, KernelSet, Nvfp4Fn};
 
 /// The entries that one token has for one format; `None` for a token without kernels on this architecture.
 pub(crate) fn kernels(isa: Isa, format: FormatId) -> Option<KernelSet> {
@@ -33,6 +33,18 @@ pub(crate) fn encode(isa: Isa) -> Option<EncodeFn> {
         Isa::Avx2 => Some(x86_64::avx2::encode::row),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => Some(x86_64::avx512::encode::row),
+        _ => None,
+    }
+}
+
+/// The `nvfp4` row encoder of one token.
+pub(crate) fn encode_nvfp4(isa: Isa) -> Option<Nvfp4Fn> {
+    match isa {
+        Isa::Scalar => Some(crate::scalar::encode::nvfp4),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => Some(x86_64::avx2::encode::nvfp4),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => Some(x86_64::avx512::encode::nvfp4),
         _ => None,
     }
 }

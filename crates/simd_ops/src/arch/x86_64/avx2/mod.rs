@@ -9,6 +9,7 @@ pub(in crate::arch::x86_64) mod gemm_a16;
 mod gemv;
 mod gguf_legacy;
 mod grouped;
+mod lanes;
 mod nvfp4;
 pub(crate) mod prims;
 mod search;

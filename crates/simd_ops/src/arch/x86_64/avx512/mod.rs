@@ -11,6 +11,7 @@ mod gguf_iq;
 mod gguf_k;
 mod gguf_legacy;
 mod grouped;
+mod lanes;
 mod nvfp4;
 pub(crate) mod prims;
 mod search;
