@@ -8,6 +8,8 @@ use ninfer_formats::{FormatError, ShapeText};
 use ninfer_gguf::GgufError;
 use ninfer_simd_ops::OpError;
 
+use crate::source::SafetensorsFault;
+
 /// Where in a container file an error lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
@@ -243,11 +245,11 @@ pub enum ArtifactErrorKind {
     #[error("part {index} is needed and cannot be opened: {source}")]
     PartMissing { index: usize, source: std::io::Error },
 
-    /// The directory is not JSON.
-    #[error("the directory is not valid JSON: {message}")]
+    /// The directory, header or index is not JSON.
+    #[error("not valid JSON: {message}")]
     JsonSyntax { message: String },
-    /// The directory nests too deep or has too many values.
-    #[error("the directory {what} {limit}")]
+    /// JSON that nests too deep or has too many values.
+    #[error("the JSON {what} {limit}")]
     JsonLimit { what: &'static str, limit: usize },
     /// An object has a member twice.
     #[error("duplicate member {}", quoted(name))]
@@ -362,6 +364,9 @@ pub enum ArtifactErrorKind {
     /// The words of the tensor are not importable as the format.
     #[error("the words of {type_name} are not importable as {format}")]
     NotImportable { type_name: String, format: &'static str, wanted: String },
+    /// A safetensors file, or the index of several, breaks a rule.
+    #[error(transparent)]
+    Safetensors(SafetensorsFault),
     /// Decoding failed for another reason than the tensor.
     #[error(transparent)]
     Operation(OpError),
@@ -384,7 +389,8 @@ impl ArtifactErrorKind {
             Self::JsonValue { wanted, .. } => wanted.clone(),
             Self::TooManyFiles { most, .. } => format!("at most {most}"),
             Self::ObjectKind { wanted, .. } => format!("a {wanted}"),
-            Self::UnknownSource { .. } => "a GGUF file".into(),
+            Self::UnknownSource { .. } => "a GGUF or safetensors file".into(),
+            Self::Safetensors(fault) => return fault.expected(),
             Self::NotImportable { wanted, .. } => wanted.clone(),
             Self::ObjectBytes { wanted, format, shape, .. } => {
                 format!("{wanted}, the encoded size of {format} with shape {shape}")

@@ -122,6 +122,20 @@ pub(super) fn parse_directory(text: &[u8], at: u64, sink: Sink<'_>) -> Result<Js
     parse(text, at, Place::Root, sink)
 }
 
+/// Parses an object and hands its members to `sink` one by one, so that an object of very many members never exists as a
+/// tree of values. The result is the empty object, or the value that was not an object.
+pub(crate) fn parse_members(
+    text: &[u8],
+    at: u64,
+    sink: &mut dyn FnMut(&str, Json) -> Result<(), ArtifactError>,
+) -> Result<Json, ArtifactError> {
+    parse(text, at, Place::Bindings, &mut |element, json| match element {
+        Element::Binding(name) => sink(name, json),
+        // Only the root's array `objects` has elements of this kind.
+        Element::Object(_) => Ok(()),
+    })
+}
+
 fn parse(text: &[u8], at: u64, place: Place, sink: Sink<'_>) -> Result<Json, ArtifactError> {
     let state = RefCell::new(State { path: Vec::new(), values: 0, fault: None, sink });
     let mut parser = serde_json::Deserializer::from_slice(text);

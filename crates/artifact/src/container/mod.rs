@@ -13,6 +13,7 @@ mod writeback;
 mod writer;
 
 pub use directory::{Directory, TENSOR_ALIGNMENT};
+pub(crate) use json::parse_members;
 pub use json::{Json, MAX_DEPTH, MAX_VALUES};
 pub use model::{
     ActivationPolicy, Binding, BindingPart, Component, FileEntry, Object, ObjectKind, Proposal, Span, Table,

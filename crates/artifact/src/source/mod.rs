@@ -11,6 +11,7 @@
 //! [companions]: SourceTensor::companions
 
 mod gguf;
+pub mod safetensors;
 mod words;
 
 use std::borrow::Cow;
@@ -27,6 +28,7 @@ use crate::container::Json;
 use crate::error::{ArtifactError, ArtifactErrorKind as K};
 
 pub use gguf::GgufSource;
+pub use safetensors::{SafetensorsFault, SafetensorsSource};
 pub use words::{FloatType, IntegerType};
 
 /// What a tensor of a source holds.
@@ -81,7 +83,7 @@ pub struct SourceTensor {
     pub bytes: u64,
     /// What it holds.
     pub content: Content,
-    /// Names of the stored tensors that belong to it (scales), in the order they are used.
+    /// Names of the stored tensors that its values need as well (scales).
     pub companions: Vec<String>,
     /// Index of its file in [`TensorSource::files`].
     pub file: usize,
@@ -139,6 +141,18 @@ fn modified(path: &Path) -> Option<u128> {
     Some(time.duration_since(std::time::UNIX_EPOCH).ok()?.as_nanos())
 }
 
+fn file_identities(files: &[SourceFile]) -> Json {
+    let files = files.iter().map(|f| {
+        Json::object([
+            ("name", Json::from(f.name())),
+            ("bytes", f.bytes.into()),
+            ("modified", f.modified.map_or(Json::Null, |t| t.to_string().into())),
+            ("header_sha256", f.header_sha256.as_str().into()),
+        ])
+    });
+    Json::Array(files.collect())
+}
+
 fn hex(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
 }
@@ -152,6 +166,15 @@ pub struct SourceResource {
     pub role: String,
     /// Bytes.
     pub bytes: u64,
+}
+
+/// A stored tensor that is known and that no value depends on, such as a scale of activations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unused {
+    /// Its name.
+    pub name: String,
+    /// Why it is not a tensor of the list.
+    pub reason: String,
 }
 
 /// A model's tensors, by position in [`TensorSource::tensors`]; positions outside it are errors, never panics.
@@ -234,16 +257,7 @@ pub trait TensorSource: Send + Sync + std::fmt::Debug {
     /// What tells these files from others or from a later state of themselves: names, sizes, times of change and
     /// digests of headers.
     fn identity(&self) -> Json {
-        let files = self.files().iter().map(|f| {
-            let time = f.modified.map_or(Json::Null, |t| t.to_string().into());
-            Json::object([
-                ("name", Json::from(f.name())),
-                ("bytes", f.bytes.into()),
-                ("modified", time),
-                ("header_sha256", f.header_sha256.as_str().into()),
-            ])
-        });
-        Json::object([("kind", Json::from(self.kind())), ("files", Json::Array(files.collect()))])
+        Json::object([("kind", Json::from(self.kind())), ("files", file_identities(self.files()))])
     }
 
     /// Refuses if a file no longer has the length or time of change that it was opened with.
@@ -263,6 +277,11 @@ pub trait TensorSource: Send + Sync + std::fmt::Debug {
     /// What is odd about the source and does not make it unreadable, as sentences.
     fn warnings(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// Stored tensors that are neither in the list nor companions of one that is.
+    fn unused(&self) -> &[Unused] {
+        &[]
     }
 
     /// The model as GGUF files, if that is what it is.
@@ -328,18 +347,30 @@ pub struct OpenOptions {
     /// Take E4M3FN tensors without a scale as values, each code for itself. Without it they are refused where they are
     /// read: a checkpoint that lost its scales looks the same.
     pub fp8_without_scale: bool,
+    /// Believe the tensors where `config.json` says something else about their quantisation; each such case becomes a
+    /// warning. Without it they are refused.
+    pub ignore_quantization_config: bool,
 }
 
-/// Opens a model by its content, not its name: a GGUF file (any shard of a split model).
+/// Opens a model by its content, not its name: a GGUF file (any shard of a split model), a safetensors file, the JSON index
+/// of several, or a folder with safetensors ([`SafetensorsSource::open`]).
 ///
 /// # Errors
 /// [`ArtifactErrorKind::UnknownSource`](K::UnknownSource) for other files; the errors of each kind.
 pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Box<dyn TensorSource>, ArtifactError> {
     let path = path.as_ref();
-    let _ = options;
+    if path.is_dir() {
+        return Ok(Box::new(SafetensorsSource::open(path, options)?));
+    }
     let head = first_bytes(path)?;
     match &head[..] {
         [b'G', b'G', b'U', b'F', ..] => Ok(Box::new(GgufSource::open(path)?)),
+        // The header's length, below 2^32, and its first byte; or JSON.
+        [_, _, _, _, 0, 0, 0, 0, b'{'] => Ok(Box::new(SafetensorsSource::open(path, options)?)),
+        head if head.trim_ascii_start().starts_with(b"{") => {
+            Ok(Box::new(SafetensorsSource::open(path, options)?))
+        }
+        _ if is_safetensors_name(path) => Ok(Box::new(SafetensorsSource::open(path, options)?)),
         _ => {
             let found = head.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" ");
             Err(ArtifactError::new(K::UnknownSource { found }).with_path(path))
@@ -347,7 +378,12 @@ pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Box<dyn Ten
     }
 }
 
-/// The first bytes of a file, at most eight.
+/// Only chooses which parser's error a file gets that is of no known kind.
+fn is_safetensors_name(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e.eq_ignore_ascii_case("safetensors"))
+}
+
+/// The first bytes of a file, at most nine.
 fn first_bytes(path: &Path) -> Result<Vec<u8>, ArtifactError> {
     use std::io::Read;
     let fail = |e| ArtifactError::io("cannot open the source", e).with_path(path);
@@ -357,7 +393,7 @@ fn first_bytes(path: &Path) -> Result<Vec<u8>, ArtifactError> {
         return Err(fail(std::io::Error::new(std::io::ErrorKind::InvalidInput, what)));
     }
     let mut head = Vec::new();
-    std::fs::File::open(path).and_then(|f| f.take(8).read_to_end(&mut head)).map_err(fail)?;
+    std::fs::File::open(path).and_then(|f| f.take(9).read_to_end(&mut head)).map_err(fail)?;
     Ok(head)
 }
 

@@ -37,6 +37,7 @@ pub struct Fp8Import<'a> {
     k: usize,
     scales: Fp8Scales<'a>,
     global: bool,
+    first: usize,
 }
 
 impl<'a> Fp8Import<'a> {
@@ -64,7 +65,13 @@ impl<'a> Fp8Import<'a> {
             }
         };
         need("the scales", "elements", Some(if global { 1 } else { n }), scales.len())?;
-        Ok(Self { n, k, scales, global })
+        Ok(Self { n, k, scales, global, first: 0 })
+    }
+
+    /// Says that the `n` rows are those from `first` on of a larger tensor; serves messages only.
+    #[must_use]
+    pub fn starting_at(self, first: usize) -> Self {
+        Self { first, ..self }
     }
 
     /// The multiplier word of a row.
@@ -110,7 +117,8 @@ impl<'a> Fp8Import<'a> {
         for (r, codes) in codes.chunks_exact(self.k).enumerate() {
             let [to, scale, _] = out.row(r).planes;
             let row = row0 + r;
-            let word = self.row(row, codes).map_err(|f| refused(FORMAT, row as u64, &f))?;
+            let named = self.first as u64 + row as u64;
+            let word = self.row(row, codes).map_err(|f| refused(FORMAT, named, &f))?;
             to.copy_from_slice(codes);
             scale.copy_from_slice(&word.to_le_bytes());
         }
