@@ -12,12 +12,14 @@ SOURCES := $(shell find crates python -name '*.rs' -o -name '*.py' -o -name '*.p
 CRATES := ninfer-formats ninfer-mapped ninfer-gguf ninfer-simd-ops ninfer-artifact
 # More arguments of maturin for `make wheel`, e.g. --target; --zig links against an old glibc or musl.
 WHEEL_ARGS ?=
+WHEEL_PY := .venv-wheel/$(if $(filter Windows_NT,$(OS)),Scripts,bin)/python
+WHEEL_TESTS ?= tests/unit tests/property tests/parity tests/oracle
 # `make test-arm EMULATED=quick` runs the subset of docs/emulated-targets.md.
 EMULATED ?=
 FUZZ_SECONDS ?= 60
 
 .PHONY: demo test test-rust test-python test-real test-arm test-bigendian test-32bit lint docs sample \
-	bench bench-build wheel sdist crates publish-crates fuzz clean help
+	bench bench-build wheel test-wheel sdist crates publish-crates fuzz clean help
 help:
 	@echo 'make demo [MODEL=path.gguf]  build, convert a GGUF to .ninfer, verify, decode, multiply, report'
 	@echo 'make test                    lints, Rust tests, Python tests, documentation checks'
@@ -25,7 +27,7 @@ help:
 	@echo 'make test-arm                Rust tests for aarch64 under an emulator; also test-bigendian, test-32bit'
 	@echo 'make bench                   benchmarks; records of earlier runs are in benches/records'
 	@echo 'make docs                    regenerate the generated tables'
-	@echo 'make wheel                   build the wheel into dist/'
+	@echo 'make wheel                   build the wheel into dist/; make test-wheel tests it in a fresh environment'
 
 # A Python environment with the build backend; nothing outside $(VENV) is touched.
 $(VENV)/.tools: pyproject.toml
@@ -39,12 +41,20 @@ $(VENV)/.installed: $(VENV)/.tools $(SOURCES)
 	rm -rf dist/local
 	$(BIN)/maturin build --release --locked --out dist/local --interpreter $(PY)
 	$(PY) -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps dist/local/*.whl
-	$(PY) -m pip install --quiet --disable-pip-version-check "$$(ls dist/local/*.whl)[test]"
+	$(PY) -m pip install --quiet --disable-pip-version-check "$$(ls dist/local/*.whl)[test,lint]"
 	touch $@
 
 wheel: $(VENV)/.tools
 	case '$(WHEEL_ARGS)' in *--zig*) $(PY) -m pip install --quiet --disable-pip-version-check 'maturin[zig]>=1.9,<2' ;; esac
-	$(BIN)/maturin build --release --locked --out dist $(WHEEL_ARGS)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/maturin build --release --locked --out dist $(WHEEL_ARGS)
+	$(PY) tools/check_wheel.py dist/*.whl
+
+# The tests on a wheel as users get it: a fresh environment, nothing of this folder but the tests.
+test-wheel:
+	rm -rf .venv-wheel
+	$(PYTHON) -m venv .venv-wheel
+	$(WHEEL_PY) -m pip install --quiet --disable-pip-version-check "$$(ls dist/*.whl)[test]"
+	$(WHEEL_PY) -m pytest $(WHEEL_TESTS)
 
 sdist: $(VENV)/.tools
 	$(BIN)/maturin sdist --out dist
@@ -88,6 +98,8 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/zizmor --offline --quiet --min-severity medium .github/workflows
 	$(PY) -m mypy.stubtest ninfer_rs._native --ignore-missing-stub
 	$(PY) tools/gen_docs.py --check
 	$(PY) tools/make_sample.py --check
@@ -107,11 +119,13 @@ test-real: $(VENV)/.real
 	$(PY) -m pytest tests/real
 	$(PY) benches/real_model.py
 
-# Rust benchmarks, decoding against the store rate, and a real model beside cp and gguf-py.
+# Rust benchmarks, decoding against the store rate, a real model beside cp and gguf-py, and decoding and products beside
+# ggml, with pictures.
 bench: $(VENV)/.real
 	cargo bench --locked -p ninfer-benches
 	cargo run --locked --release -p ninfer-simd-ops --example decode_speed
 	$(PY) benches/real_model.py
+	$(PY) benches/peers.py --json benches/records/$$(date +%F)-peers.json --draw docs/benchmarks
 
 bench-build:
 	cargo bench --locked --workspace --exclude ninfer-python --no-run

@@ -1,0 +1,113 @@
+"""Draws a record of benches/peers.py: one SVG for each operation, with the machine's limit.
+
+``python benches/draw.py RECORD.json FOLDER``
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+COLOURS = {"ours": "#2f6fb0", "prepared": "#7fb3e0", "ggml": "#c2803a"}
+LABELS = {"ours": "ninfer_rs", "prepared": "ninfer_rs, prepared", "ggml": "ggml"}
+LEFT, WIDTH, BAR, GAP, TOP = 130, 820, 9, 7, 84
+
+
+def limit_of(record: dict[str, Any], operation: str, threads: int) -> tuple[str, float] | None:
+    """The limit that an operation can reach at most, by name."""
+    limits = record["limits"].get(str(threads), {})
+    if operation == "decode to 64 MiB":
+        name = "store 64 MiB"
+    elif operation == "matrix-vector":
+        name = "read 8 MiB"
+    elif operation.startswith("matrix-matrix"):
+        name = "int8 dot 512-bit"
+    else:
+        return None
+    return (name, limits[name]) if name in limits else None
+
+
+def picture(record: dict[str, Any], operation: str, threads: int, lines: list[dict[str, Any]]) -> str:
+    """One bar chart."""
+    who = [w for w in LABELS if any(w in line for line in lines)]
+    limit = limit_of(record, operation, threads)
+    top = max([line[w] for line in lines for w in who if w in line] + ([limit[1]] if limit else [])) * 1.02
+    scale = (WIDTH - LEFT - 60) / top
+    step = len(who) * BAR + GAP
+    height = TOP + step * len(lines) + 30
+    unit = lines[0]["unit"]
+    plural = "s" if threads > 1 else ""
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
+        f'viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="11">',
+        f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
+        f'<text x="12" y="22" font-size="15" fill="#222222">{escape(operation)}, {threads} thread{plural}, '
+        f"{unit} (longer is faster)</text>",
+        f'<text x="12" y="40" fill="#555555">{escape(record["cpu"])}, {escape(record["isa"])}; '
+        f"{record['date']}, load {record['load']}; least time</text>",
+    ]
+    x = 12
+    for w in who:
+        out.append(f'<rect x="{x}" y="52" width="11" height="11" fill="{COLOURS[w]}"/>')
+        out.append(f'<text x="{x + 16}" y="62" fill="#222222">{LABELS[w]}</text>')
+        x += 30 + 7 * len(LABELS[w])
+    for i, line in enumerate(lines):
+        y = TOP + i * step
+        middle = y + (len(who) * BAR) // 2 + 4
+        out.append(
+            f'<text x="{LEFT - 8}" y="{middle}" text-anchor="end" fill="#222222">'
+            f"{escape(line['format'])}</text>"
+        )
+        for j, w in enumerate(who):
+            if w not in line:
+                continue
+            length = line[w] * scale
+            out.append(
+                f'<rect x="{LEFT}" y="{y + j * BAR}" width="{length:.1f}" height="{BAR - 1}" '
+                f'fill="{COLOURS[w]}"/>'
+            )
+            out.append(
+                f'<text x="{LEFT + length + 4:.1f}" y="{y + j * BAR + 8}" font-size="9" fill="#555555">'
+                f"{line[w]:.3g}</text>"
+            )
+    if limit:
+        at = LEFT + limit[1] * scale
+        out.append(
+            f'<line x1="{at:.1f}" y1="{TOP - 6}" x2="{at:.1f}" y2="{height - 24}" stroke="#a03030" '
+            'stroke-dasharray="4 3"/>'
+        )
+        out.append(
+            f'<text x="{at - 4:.1f}" y="{height - 10}" text-anchor="end" fill="#a03030">'
+            f"limit of the machine, {escape(limit[0])}: {limit[1]:.3g}</text>"
+        )
+    return "\n".join([*out, "</svg>", ""])
+
+
+def pictures(record: dict[str, Any], folder: Path) -> Iterator[Path]:
+    """Writes every picture of a record; yields their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    keys = dict.fromkeys((line["operation"], line["threads"]) for line in record["results"])
+    for operation, threads in keys:
+        lines = [r for r in record["results"] if (r["operation"], r["threads"]) == (operation, threads)]
+        name = operation.replace(",", "").replace(" ", "-").lower()
+        path = folder / f"{name}-{threads}t.svg"
+        path.write_text(picture(record, operation, threads, lines), encoding="utf-8")
+        yield path
+
+
+def main() -> int:
+    """Draws the record named on the command line."""
+    if len(sys.argv) != 3:
+        print(__doc__, file=sys.stderr)
+        return 2
+    for path in pictures(json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])):
+        print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

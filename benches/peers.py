@@ -1,0 +1,201 @@
+"""Decoding and A8 products beside ggml and the machine's limits, in one process, in turns; draws the result.
+
+    python benches/peers.py [--only decode,gemv,gemm] [--types q4_K,...] [--seconds 0.4] [--json FILE]
+                            [--draw FOLDER]
+
+needs llama-cpp-python (ggml, compiled natively) and a C compiler for the limits. ggml is called through its
+public C functions: ``to_float`` for decoding, its threaded ``mul_mat`` on plain weights; quantising the
+activations is included on both sides. Weights: random valid blocks. Figures: least and median time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import ninfer_rs as nr
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
+import draw
+import ggml_peer
+import limits
+
+# The nearest ggml type of formats that ggml does not have, by weights a second.
+NEAREST = {
+    "q4_g64_fp16": "q4_0",
+    "q5_g64_fp16": "q5_0",
+    "q6_g64_fp16": "q6_K",
+    "q8_g32_fp16": "q8_0",
+    "q2_g64_fp16": "q2_0",
+    "t2_g128_fp16": "q2_K",
+    "nvfp4": "iq4_nl",
+}
+K = 4096
+MIB = 1 << 20
+
+
+def cpu() -> str:
+    """The processor's name."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return "unknown processor"
+
+
+def in_turns(runs: dict[str, Callable[[], object]], seconds: float) -> dict[str, dict[str, float]]:
+    """Least and median seconds of each, run one after the other again and again."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for run in runs.values():
+        run()
+    end = time.perf_counter() + seconds * len(runs)
+    while time.perf_counter() < end or len(next(iter(times.values()))) < 5:
+        for name, run in runs.items():
+            started = time.perf_counter()
+            run()
+            times[name].append(time.perf_counter() - started)
+    return {name: {"least": min(t), "median": statistics.median(t)} for name, t in times.items()}
+
+
+def ours_of(kind: str, n: int, k: int = K) -> tuple[nr.Tensor, str, np.ndarray]:
+    """Our tensor of a ggml type or of a format of the registry, the peer's type and its blocks."""
+    peer = NEAREST.get(kind, kind)
+    blocks = ggml_peer.random_rows(peer, n, k, seed=1)
+    if kind not in NEAREST:
+        return nr.Tensor.from_payload(f"gguf_{kind.lower()}", (n, k), blocks), peer, blocks
+    f = nr.get_format(kind)
+    rng = np.random.default_rng(2)
+    if kind == "nvfp4":
+        codes = rng.integers(0, 256, (n, k // 2), np.uint8)
+        scales = rng.integers(1, 0x7F, (n, k // 16), np.uint8)
+        words = {"codes": codes, "scales": scales, "divisors": np.ones(1, np.float32)}
+        return nr.Tensor.from_words(kind, (n, k), **words), peer, blocks
+    codes = rng.integers(f.code_min, f.code_max, (n, k), np.int8, endpoint=True)
+    scales = rng.uniform(0.01, 0.03, (n, k // f.group_size)).astype(np.float16).view(np.uint16)
+    return nr.Tensor.from_words(kind, (n, k), codes=codes, scales=scales), peer, blocks
+
+
+def decode(peer: Any, kinds: list[str], seconds: float) -> Iterator[dict[str, Any]]:
+    """GB/s of binary32 output, one thread: 128 x 1024 values stay in cache, 4096 x 4096 go to memory."""
+    for where, n, k in (("cache", 128, 1024), ("64 MiB", 4096, K)):
+        ours, theirs = np.empty((n, k), np.float32), np.empty(n * k, np.float32)
+        for kind in kinds:
+            tensor, other, blocks = ours_of(kind, n, k)
+
+            def mine(t: nr.Tensor = tensor, out: np.ndarray = ours) -> object:
+                return t.dequantize(out=out, threads=1)
+
+            def its(name: str = other, b: np.ndarray = blocks, out: np.ndarray = theirs) -> object:
+                return peer.dequantize(name, b, out.size, out)
+
+            t = in_turns({"ours": mine, "ggml": its}, seconds)
+            found = rates(t, 4 * n * k, "GB/s")
+            yield {"operation": f"decode to {where}", "threads": 1, "format": kind, "peer": other} | found
+
+
+def products(
+    peer: Any, kinds: list[str], seconds: float, tokens: int, threads: int, n: int, what: str
+) -> Iterator[dict[str, Any]]:
+    """GB/s of our stored weights for one token, GFLOP/s for more."""
+    x = np.random.default_rng(0).standard_normal((tokens, K)).astype(np.float32)
+    out = np.empty((tokens, n), np.float32)
+    for kind in kinds:
+        tensor, other, blocks = ours_of(kind, n)
+
+        def mine(t: nr.Tensor = tensor) -> object:
+            return t.matmul(x, activation="a8", out=out, threads=threads)
+
+        runs: dict[str, Callable[[], object]] = {"ours": mine}
+        if hasattr(tensor, "prepare"):
+            prepared = tensor.prepare()
+            runs["prepared"] = lambda p=prepared: p.matmul(x, activation="a8", out=out, threads=threads)
+        with peer.matmul_plan(other, blocks, n, K, n=tokens, threads=threads) as plan:
+            plan.set_x(x)
+            t = in_turns(runs | {"ggml": plan.run}, seconds)
+        amount, unit = (tensor.nbytes, "GB/s") if tokens == 1 else (2 * n * K * tokens, "GFLOP/s")
+        found = rates(t, amount, unit)
+        yield {"operation": what, "threads": threads, "format": kind, "peer": other} | found
+
+
+def rates(times: dict[str, dict[str, float]], amount: float, unit: str) -> dict[str, Any]:
+    """Rates by the least time, and the ratio to the peer by least and by median."""
+    result: dict[str, Any] = {"unit": unit}
+    for name, t in times.items():
+        result[name] = round(amount / t["least"] * 1e-9, 3)
+        result[f"{name} median"] = round(amount / t["median"] * 1e-9, 3)
+    result["ratio"] = round(times["ggml"]["least"] / times["ours"]["least"], 3)
+    result["ratio median"] = round(times["ggml"]["median"] / times["ours"]["median"], 3)
+    return result
+
+
+def main() -> int:
+    """Runs, prints, records and draws."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="decode,gemv,gemm")
+    parser.add_argument("--types", default=",".join([*ggml_peer.BLOCK_TYPES, *NEAREST]))
+    parser.add_argument("--threads", default="1,2")
+    parser.add_argument("--seconds", type=float, default=0.4, help="for each contender and line")
+    parser.add_argument("--isa", default=None)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--draw", type=Path)
+    args = parser.parse_args()
+    if args.isa:
+        nr.simd.use(args.isa)
+    peer = ggml_peer.load("ggml")
+    kinds = args.types.split(",")
+    threads = [int(t) for t in args.threads.split(",")]
+    record: dict[str, Any] = {
+        "date": datetime.date.today().isoformat(),
+        "cpu": cpu(),
+        "cores": os.cpu_count(),
+        "isa": nr.simd.info()["isa"],
+        "ninfer_rs": nr.__version__,
+        "ggml": peer.version() if hasattr(peer, "version") else "llama-cpp-python",
+        "numpy": np.__version__,
+        "load": round(os.getloadavg()[0], 1),
+        "limits": {str(t): limits.measure(t) for t in threads},
+        "results": [],
+    }
+    print(json.dumps({k: v for k, v in record.items() if k != "results"}, indent=1))
+
+    def series() -> Iterator[dict[str, Any]]:
+        if "decode" in args.only:
+            yield from decode(peer, kinds, args.seconds)
+        for t in threads:
+            if "gemv" in args.only:
+                yield from products(peer, kinds, args.seconds, 1, t, 4096, "matrix-vector")
+            if "gemm" in args.only:
+                yield from products(peer, kinds, args.seconds, 16, t, 4096, "matrix-matrix, 16 columns")
+                yield from products(peer, kinds, args.seconds, 512, t, 4096, "matrix-matrix, 512 columns")
+
+    for line in series():
+        record["results"].append(line)
+        extra = f" prepared {line['prepared']:8.1f}" if "prepared" in line else ""
+        print(
+            f"{line['operation']:28} t{line['threads']} {line['format']:14} {line['ours']:8.1f}{extra} "
+            f"ggml {line['ggml']:8.1f} {line['unit']:8} {line['ratio']:6.2f} "
+            f"(median {line['ratio median']:.2f})",
+            flush=True,
+        )
+        if args.json:
+            args.json.write_text(json.dumps(record, indent=1) + "\n")
+    if args.draw:
+        for path in draw.pictures(record, args.draw):
+            print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
