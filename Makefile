@@ -44,9 +44,11 @@ $(VENV)/.installed: $(VENV)/.tools $(SOURCES)
 	$(PY) -m pip install --quiet --disable-pip-version-check "$$(ls dist/local/*.whl)[test,lint]"
 	touch $@
 
+# zig's linker takes an order to strip debug sections for one to strip all names, which test_baseline.py needs.
 wheel: $(VENV)/.tools
 	case '$(WHEEL_ARGS)' in *--zig*) $(PY) -m pip install --quiet --disable-pip-version-check 'maturin[zig]>=1.9,<2' ;; esac
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/maturin build --release --locked --out dist $(WHEEL_ARGS)
+	PATH="$(abspath $(BIN)):$$PATH" $(if $(findstring --zig,$(WHEEL_ARGS)),CARGO_PROFILE_RELEASE_STRIP=none) \
+		$(BIN)/maturin build --release --locked --out dist $(WHEEL_ARGS)
 	$(PY) tools/check_wheel.py dist/*.whl
 
 # The tests on a wheel as users get it: a fresh environment, nothing of this folder but the tests.
