@@ -8,7 +8,7 @@ use ninfer_formats::{FormatError, ShapeText};
 use ninfer_gguf::GgufError;
 use ninfer_simd_ops::OpError;
 
-use crate::source::SafetensorsFault;
+use crate::source::{NpyFault, SafetensorsFault};
 
 /// Where in a container file an error lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -367,6 +367,9 @@ pub enum ArtifactErrorKind {
     /// A safetensors file, or the index of several, breaks a rule.
     #[error(transparent)]
     Safetensors(SafetensorsFault),
+    /// A `.npy` or `.npz` file breaks a rule.
+    #[error(transparent)]
+    Npy(NpyFault),
     /// Decoding failed for another reason than the tensor.
     #[error(transparent)]
     Operation(OpError),
@@ -389,8 +392,9 @@ impl ArtifactErrorKind {
             Self::JsonValue { wanted, .. } => wanted.clone(),
             Self::TooManyFiles { most, .. } => format!("at most {most}"),
             Self::ObjectKind { wanted, .. } => format!("a {wanted}"),
-            Self::UnknownSource { .. } => "a GGUF or safetensors file".into(),
+            Self::UnknownSource { .. } => "a GGUF, safetensors, .npy or .npz file".into(),
             Self::Safetensors(fault) => return fault.expected(),
+            Self::Npy(fault) => return fault.expected(),
             Self::NotImportable { wanted, .. } => wanted.clone(),
             Self::ObjectBytes { wanted, format, shape, .. } => {
                 format!("{wanted}, the encoded size of {format} with shape {shape}")

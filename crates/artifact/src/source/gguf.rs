@@ -13,7 +13,8 @@ use ninfer_simd_ops::{Dispatch, decode_f32};
 
 use super::words::{FloatType, IntegerType, floats, integers};
 use super::{
-    Content, SourceFile, SourceResource, SourceTensor, TensorSource, check_planes, check_rows, copy_rows,
+    Content, SourceFile, SourceResource, SourceTensor, TensorSource, bad_word, check_planes, check_rows,
+    copy_rows,
 };
 use crate::container::Json;
 use crate::convert::metadata_section;
@@ -178,13 +179,7 @@ impl TensorSource for GgufSource {
     fn read_values(&self, tensor: usize, rows: Range<u64>, out: &mut [f32]) -> Result<(), ArtifactError> {
         let (bytes, n, k) = self.rows(tensor, &rows, Some(out.len()))?;
         let mut read = || match self.tensors[tensor].content {
-            Content::Values(kind) => floats(kind, false, bytes, out).map_err(|(i, rule)| {
-                ArtifactError::new(K::SourceWord {
-                    row: rows.start + (i / k) as u64,
-                    column: (i % k) as u64,
-                    rule,
-                })
-            }),
+            Content::Values(kind) => floats(kind, bytes, out).map_err(|bad| bad_word(bad, rows.start, k)),
             Content::Blocks(_) if out.is_empty() => Ok(()),
             Content::Blocks(ggml_type) => decode(ggml_type, bytes, rows.start, n, k, out),
             _ => Err(self.wrong_content(tensor, "floating-point values")),
@@ -197,10 +192,7 @@ impl TensorSource for GgufSource {
         let Content::Integers(kind) = self.tensors[tensor].content else {
             return Err(self.wrong_content(tensor, "integers"));
         };
-        integers(kind, false, bytes, out).map_err(|(i, rule)| {
-            let kind = K::SourceWord { row: rows.start + (i / k) as u64, column: (i % k) as u64, rule };
-            self.in_tensor(tensor, ArtifactError::new(kind))
-        })
+        integers(kind, bytes, out).map_err(|bad| self.in_tensor(tensor, bad_word(bad, rows.start, k)))
     }
 
     fn import_rows(

@@ -11,6 +11,7 @@
 //! [companions]: SourceTensor::companions
 
 mod gguf;
+pub mod npy;
 pub mod safetensors;
 mod words;
 
@@ -28,6 +29,7 @@ use crate::container::Json;
 use crate::error::{ArtifactError, ArtifactErrorKind as K};
 
 pub use gguf::GgufSource;
+pub use npy::{NpyFault, NpySource};
 pub use safetensors::{SafetensorsFault, SafetensorsSource};
 pub use words::{FloatType, IntegerType};
 
@@ -353,7 +355,7 @@ pub struct OpenOptions {
 }
 
 /// Opens a model by its content, not its name: a GGUF file (any shard of a split model), a safetensors file, the JSON index
-/// of several, or a folder with safetensors ([`SafetensorsSource::open`]).
+/// of several, a folder with safetensors ([`SafetensorsSource::open`]), a `.npy` array or a `.npz` archive.
 ///
 /// # Errors
 /// [`ArtifactErrorKind::UnknownSource`](K::UnknownSource) for other files; the errors of each kind.
@@ -365,6 +367,9 @@ pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Box<dyn Ten
     let head = first_bytes(path)?;
     match &head[..] {
         [b'G', b'G', b'U', b'F', ..] => Ok(Box::new(GgufSource::open(path)?)),
+        [0x93, b'N', b'U', b'M', b'P', b'Y', ..] | [b'P', b'K', 3, 4, ..] => {
+            Ok(Box::new(NpySource::open(path)?))
+        }
         // The header's length, below 2^32, and its first byte; or JSON.
         [_, _, _, _, 0, 0, 0, 0, b'{'] => Ok(Box::new(SafetensorsSource::open(path, options)?)),
         head if head.trim_ascii_start().starts_with(b"{") => {
@@ -419,6 +424,12 @@ fn check_rows(
         (Ok(n), Ok(k), Ok(_)) => Ok((n, k)),
         _ => Err(ArtifactError::new(K::TooLarge { bytes: elements }).in_tensor(&t.name)),
     }
+}
+
+/// The error of a word that cannot be read, by its position among rows of `k` words from `row0` on.
+fn bad_word((i, rule): words::BadWord, row0: u64, k: usize) -> ArtifactError {
+    let k = k.max(1);
+    ArtifactError::new(K::SourceWord { row: row0 + (i / k) as u64, column: (i % k) as u64, rule })
 }
 
 /// Checks that the planes are `rows` rows of `k` elements of `format`.

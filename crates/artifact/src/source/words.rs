@@ -1,4 +1,4 @@
-//! Plain numbers as they are stored: floats to binary32, integers to `i64`, with either byte order.
+//! Plain little-endian numbers: floats to binary32, integers to `i64`.
 
 use ninfer_formats::float::{bf16, e4m3, f16};
 
@@ -64,8 +64,8 @@ pub(super) type BadWord = (usize, String);
 
 /// Expands floats; `bytes` holds `out.len()` words. Binary64 rounds once, nearest-even; a NaN keeps its sign and top
 /// payload bits (and becomes quiet where it is narrowed).
-pub(super) fn floats(kind: FloatType, big: bool, bytes: &[u8], out: &mut [f32]) -> Result<(), BadWord> {
-    let word = |w: &[u8; 2]| if big { u16::from_be_bytes(*w) } else { u16::from_le_bytes(*w) };
+pub(super) fn floats(kind: FloatType, bytes: &[u8], out: &mut [f32]) -> Result<(), BadWord> {
+    let word = |w: &[u8; 2]| u16::from_le_bytes(*w);
     let words2 = bytes.as_chunks::<2>().0.iter().map(word);
     match kind {
         FloatType::Bf16 => out.iter_mut().zip(words2).for_each(|(o, w)| *o = bf16::to_f32(w)),
@@ -73,12 +73,12 @@ pub(super) fn floats(kind: FloatType, big: bool, bytes: &[u8], out: &mut [f32]) 
         FloatType::E4m3 => out.iter_mut().zip(bytes).for_each(|(o, &w)| *o = e4m3::to_f32(w)),
         FloatType::F32 => {
             for (o, w) in out.iter_mut().zip(bytes.as_chunks::<4>().0) {
-                *o = f32::from_bits(if big { u32::from_be_bytes(*w) } else { u32::from_le_bytes(*w) });
+                *o = f32::from_bits(u32::from_le_bytes(*w));
             }
         }
         FloatType::F64 => {
             for (i, (o, w)) in out.iter_mut().zip(bytes.as_chunks::<8>().0).enumerate() {
-                let bits = if big { u64::from_be_bytes(*w) } else { u64::from_le_bytes(*w) };
+                let bits = u64::from_le_bytes(*w);
                 let value = f64::from_bits(bits);
                 *o = narrow(value);
                 if value.is_finite() && !o.is_finite() {
@@ -100,11 +100,11 @@ fn narrow(x: f64) -> f32 {
 }
 
 /// Reads integers; `bytes` holds `out.len()` words.
-pub(super) fn integers(kind: IntegerType, big: bool, bytes: &[u8], out: &mut [i64]) -> Result<(), BadWord> {
+pub(super) fn integers(kind: IntegerType, bytes: &[u8], out: &mut [i64]) -> Result<(), BadWord> {
     macro_rules! all {
         ($t:ty) => {
             for (o, w) in out.iter_mut().zip(bytes.as_chunks::<{ size_of::<$t>() }>().0) {
-                *o = if big { <$t>::from_be_bytes(*w) } else { <$t>::from_le_bytes(*w) }.into();
+                *o = <$t>::from_le_bytes(*w).into();
             }
         };
     }
@@ -126,7 +126,7 @@ pub(super) fn integers(kind: IntegerType, big: bool, bytes: &[u8], out: &mut [i6
         IntegerType::I64 => all!(i64),
         IntegerType::U64 => {
             for (i, (o, w)) in out.iter_mut().zip(bytes.as_chunks::<8>().0).enumerate() {
-                let value = if big { u64::from_be_bytes(*w) } else { u64::from_le_bytes(*w) };
+                let value = u64::from_le_bytes(*w);
                 *o = i64::try_from(value).map_err(|_| (i, format!("{value} does not fit 63 bits")))?;
             }
         }

@@ -10,8 +10,8 @@ use ninfer_formats::import::{Fp8Import, Fp8Scales, Nvfp4Global, Nvfp4Source};
 use super::SafetensorsSource;
 use super::companions::{At, Reading, TILE};
 use crate::error::{ArtifactError, ArtifactErrorKind as K};
-use crate::source::words::{BadWord, floats, integers};
-use crate::source::{Content, TensorSource, check_planes, check_rows, copy_rows};
+use crate::source::words::{floats, integers};
+use crate::source::{Content, TensorSource, bad_word, check_planes, check_rows, copy_rows};
 
 /// The bytes `begin..end` of `row` bytes each.
 fn cut<'a>(bytes: &'a [u8], rows: &Range<u64>, row: usize) -> Option<&'a [u8]> {
@@ -21,11 +21,6 @@ fn cut<'a>(bytes: &'a [u8], rows: &Range<u64>, row: usize) -> Option<&'a [u8]> {
 
 fn changed() -> ArtifactError {
     ArtifactError::new(K::SourceChanged)
-}
-
-fn bad_word((i, rule): BadWord, row0: u64, k: usize) -> ArtifactError {
-    let k = k.max(1);
-    ArtifactError::new(K::SourceWord { row: row0 + (i / k) as u64, column: (i % k) as u64, rule })
 }
 
 impl SafetensorsSource {
@@ -67,7 +62,7 @@ impl SafetensorsSource {
                     return Err(self.wrong_content(tensor, "floating-point values"));
                 };
                 let bytes = cut(self.data(at)?, rows, k * kind.bytes()).ok_or_else(changed)?;
-                floats(kind, false, bytes, out).map_err(|bad| bad_word(bad, rows.start, k))
+                floats(kind, bytes, out).map_err(|bad| bad_word(bad, rows.start, k))
             }
             Reading::Fp8Rows { codes, scale, global } => {
                 let codes = cut(self.data(codes)?, rows, k).ok_or_else(changed)?;
@@ -154,7 +149,7 @@ impl SafetensorsSource {
         }
         let mut read = || {
             let bytes = cut(self.data(at)?, &rows, k * kind.bytes()).ok_or_else(changed)?;
-            integers(*kind, false, bytes, out).map_err(|bad| bad_word(bad, rows.start, k))
+            integers(*kind, bytes, out).map_err(|bad| bad_word(bad, rows.start, k))
         };
         read().map_err(|e| self.in_tensor(tensor, e))
     }
