@@ -41,7 +41,7 @@ $(VENV)/.installed: $(VENV)/.tools $(SOURCES)
 	rm -rf dist/local
 	$(BIN)/maturin build --release --locked --out dist/local --interpreter $(PY)
 	$(PY) -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps dist/local/*.whl
-	$(PY) -m pip install --quiet --disable-pip-version-check "$$(ls dist/local/*.whl)[test,lint]"
+	$(PY) -m pip install --quiet --disable-pip-version-check "$$(ls dist/local/*.whl)[test,lint,disassembly]"
 	touch $@
 
 # zig's linker takes an order to strip debug sections for one to strip all names, which test_baseline.py needs.
@@ -55,7 +55,8 @@ wheel: $(VENV)/.tools
 test-wheel:
 	rm -rf .venv-wheel
 	$(PYTHON) -m venv .venv-wheel
-	$(WHEEL_PY) -m pip install --quiet --disable-pip-version-check "$$(ls dist/*.whl)[test]"
+	$(WHEEL_PY) -m pip install --quiet --disable-pip-version-check "$$(ls dist/*.whl)[test$$($(WHEEL_PY) -c \
+		'import sysconfig as s; print("" if s.get_config_var("Py_GIL_DISABLED") else ",disassembly")')]"
 	$(WHEEL_PY) -m pytest $(WHEEL_TESTS)
 
 sdist: $(VENV)/.tools

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import re
 import sys
+import sysconfig
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,8 @@ from ninfer_rs import _native
 
 if not (sys.platform == "linux" and platform.machine() == "x86_64"):
     pytest.skip("reads an x86-64 ELF library", allow_module_level=True)
+if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    pytest.skip("the disassembler has no wheel for free-threaded Python", allow_module_level=True)
 
 from elftools.elf.elffile import ELFFile
 from iced_x86 import CpuidFeature, Decoder, Instruction, Mnemonic
