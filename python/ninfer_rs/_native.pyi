@@ -48,6 +48,8 @@ __all__ = [
     "import_nvfp4",
     "layouts",
     "matmul_bf16",
+    "matmul_experts_bf16",
+    "matmul_experts_f32",
     "matmul_f32",
     "nvfp4_words",
     "pack_grouped",
@@ -120,6 +122,22 @@ def matmul_f32(
     view: _View, x: npt.NDArray[np.float32], a8: bool, out: npt.NDArray[np.float32], threads: int | None
 ) -> str: ...
 def matmul_bf16(view: _View, x: _U16, a8: bool, out: npt.NDArray[np.float32], threads: int | None) -> str: ...
+def matmul_experts_f32(
+    view: _View,
+    choices: tuple[int, npt.NDArray[np.uint64]],
+    x: npt.NDArray[np.float32],
+    a8: bool,
+    out: npt.NDArray[np.float32],
+    threads: int | None,
+) -> str: ...
+def matmul_experts_bf16(
+    view: _View,
+    choices: tuple[int, npt.NDArray[np.uint64]],
+    x: _U16,
+    a8: bool,
+    out: npt.NDArray[np.float32],
+    threads: int | None,
+) -> str: ...
 def q8_1_f32(x: npt.NDArray[np.float32], k: int) -> tuple[_U16, _U16, npt.NDArray[np.int8]]: ...
 def q8_1_bf16(x: _U16, k: int) -> tuple[_U16, _U16, npt.NDArray[np.int8]]: ...
 def simd_info() -> tuple[str, list[str], int]: ...

@@ -407,32 +407,97 @@ class Tensor:
         :class:`UnsupportedError` for other dtypes of ``x``, other activations, and int32 tensors.
         """
         with naming(self._name):
-            n_threads = thread_count(threads)
-            if activation not in ("a16", "a8"):
-                raise UnsupportedError(f"activation must be 'a16' or 'a8', got {activation!r}")
-            if len(self._shape) != 2:
-                raise ShapeError(f"matmul needs a matrix [N, K], this tensor has shape {self._shape}")
-            n, k = self._shape
-            array = np.asarray(x)
-            if array.dtype.name not in ("float32", BFLOAT16):
-                raise UnsupportedError(
-                    f"activations must be float32 or bfloat16, got {array.dtype}; convert them explicitly"
-                )
-            if array.ndim == 0 or array.shape[-1] != k:
-                raise ShapeError(f"activations must have shape [..., {k}], got {array.shape}")
-            columns = contiguous(array).reshape(-1)
-            shape = (*array.shape[:-1], n)
-            if out is None:
-                result = np.empty(shape, np.float32)
-            else:
-                result = output(out, np.dtype(np.float32), shape, self._parent, columns)
-            flat = result.reshape(-1)
-            a8 = activation == "a8"
-            if array.dtype.name == BFLOAT16:
+            n_threads, a8 = thread_count(threads), _is_a8(activation)
+            n, k = self._matrix("matmul")
+            columns, lead, bf16 = _columns(x, k)
+            result, flat = self._product(out, (*lead, n), columns)
+            if bf16:
                 _native.matmul_bf16(self._view, columns.view(np.uint16), a8, flat, n_threads)
             else:
                 _native.matmul_f32(self._view, columns, a8, flat, n_threads)
             return result if out is None else out
+
+    def matmul_experts(
+        self,
+        x: npt.ArrayLike,
+        ids: npt.ArrayLike,
+        experts: SupportsIndex,
+        activation: str = "a16",
+        out: AnyArray | None = None,
+        threads: int | None = None,
+    ) -> AnyArray:
+        """Products with chosen experts of a bank, whose weights are read where they lie.
+
+        The tensor is a bank: ``experts`` matrices [N, K] one after the other, so a matrix [experts * N, K]. ``ids``
+        are integers [..., J], the numbers of the experts that each row of ``x`` goes to; ``x`` is [..., K] (one row
+        for its J experts) or [..., J, K] (a row for each). The result is float32 [..., J, N]: ``result[..., j, :]``
+        has the bits of ``bank.rows(e * N, (e + 1) * N).matmul(row)`` with ``e = ids[..., j]``. Repeats are allowed.
+
+        ``activation``, ``out`` and ``threads`` as for :meth:`matmul`, and its errors; :class:`ShapeError` also for
+        rows that are no whole number of experts, an expert outside the bank, and shapes that do not match.
+        """
+        with naming(self._name):
+            n_threads, a8, number = thread_count(threads), _is_a8(activation), count(experts, "experts")
+            rows, k = self._matrix("matmul_experts")
+            if number == 0 or rows % number:
+                raise ShapeError(f"{rows} rows are no whole number of {number} experts")
+            choices = np.asarray(ids)
+            if choices.ndim == 0 or choices.dtype.kind not in "iu":
+                raise ShapeError(f"ids must be integers [..., J], got {choices.dtype} {choices.shape}")
+            bad = np.flatnonzero((choices < 0) | (choices >= number))
+            if bad.size:
+                at, expert = int(bad[0]), int(choices.reshape(-1)[bad[0]])
+                raise ShapeError(
+                    f"expert {expert} (choice {at}) is outside the {number} experts of the bank"
+                )
+            columns, lead, bf16 = _columns(x, k)
+            if lead not in (choices.shape, choices.shape[:-1]):
+                raise ShapeError(
+                    f"ids of shape {choices.shape} need activations of shape {(*choices.shape[:-1], k)} or "
+                    f"{(*choices.shape, k)}, got {(*lead, k)}"
+                )
+            result, flat = self._product(out, (*choices.shape, rows // number), columns)
+            if choices.size:
+                flat_ids = (number, contiguous(choices.reshape(-1).astype(np.uint64)))
+                if bf16:
+                    words = columns.view(np.uint16)
+                    _native.matmul_experts_bf16(self._view, flat_ids, words, a8, flat, n_threads)
+                else:
+                    _native.matmul_experts_f32(self._view, flat_ids, columns, a8, flat, n_threads)
+            return result if out is None else out
+
+    def _matrix(self, what: str) -> tuple[int, int]:
+        if len(self._shape) != 2:
+            raise ShapeError(f"{what} needs a matrix [N, K], this tensor has shape {self._shape}")
+        return self._shape[0], self._shape[1]
+
+    def _product(
+        self, out: AnyArray | None, shape: tuple[int, ...], columns: AnyArray
+    ) -> tuple[AnyArray, AnyArray]:
+        """A product's result, and the same flat."""
+        if out is None:
+            result: AnyArray = np.empty(shape, np.float32)
+        else:
+            result = output(out, np.dtype(np.float32), shape, self._parent, columns)
+        return result, result.reshape(-1)
+
+
+def _is_a8(activation: str) -> bool:
+    if activation not in ("a16", "a8"):
+        raise UnsupportedError(f"activation must be 'a16' or 'a8', got {activation!r}")
+    return activation == "a8"
+
+
+def _columns(x: npt.ArrayLike, k: int) -> tuple[AnyArray, tuple[int, ...], bool]:
+    """Activations flat and contiguous, their leading dimensions, and whether they are bfloat16."""
+    array = np.asarray(x)
+    if array.dtype.name not in ("float32", BFLOAT16):
+        raise UnsupportedError(
+            f"activations must be float32 or bfloat16, got {array.dtype}; convert them explicitly"
+        )
+    if array.ndim == 0 or array.shape[-1] != k:
+        raise ShapeError(f"activations must have shape [..., {k}], got {array.shape}")
+    return contiguous(array).reshape(-1), array.shape[:-1], array.dtype.name == BFLOAT16
 
 
 def _unpickle(fmt: str, shape: tuple[int, ...], payload: U8, divisors: int, name: str | None) -> Tensor:

@@ -252,3 +252,48 @@ class TestBfloat16:
         t = nr.Tensor.from_words("fp32", (4,), words=x.view(np.uint32))
         words = np.empty(4, np.uint16)
         assert t.dequantize("bfloat16", out=words).tolist() == [0x0040, 0x0002, 0x0001, 0x0000]
+
+
+@pytest.mark.parametrize("activation", ["a16", "a8"])
+def test_chosen_experts_are_the_products_of_their_rows(activation: str) -> None:
+    rng = np.random.default_rng(5)
+    bank = random_words("q4_g64_fp16", (6 * 7, 130)).rows(7, 42)  # five experts of seven rows
+    ids = np.array([[[4, 0], [2, 2], [1, 3]]])
+    shared = rng.standard_normal((1, 3, 130), np.float32)
+    own = rng.standard_normal((1, 3, 2, 130), np.float32)
+    for x in (shared, own, shared.astype(nr_bfloat16())):
+        y = bank.matmul_experts(x, ids, 5, activation, threads=2)
+        assert y.shape == (1, 3, 2, 7) and y.dtype == np.float32
+        for t in range(3):
+            for j in range(2):
+                row = x[0, t] if x.ndim == 3 else x[0, t, j]
+                e = int(ids[0, t, j])
+                assert same(y[0, t, j], bank.rows(7 * e, 7 * e + 7).matmul(row, activation)), (t, j)
+        out = np.empty_like(y)
+        assert bank.matmul_experts(x, ids, 5, activation, out=out) is out and same(out, y)
+    assert bank.matmul_experts(shared[:, :0], ids[:, :0], 5).shape == (1, 0, 2, 7)
+    assert bank.matmul_experts(shared, ids[..., :0], 5).shape == (1, 3, 0, 7)
+
+
+def nr_bfloat16() -> Any:
+    return pytest.importorskip("ml_dtypes").bfloat16
+
+
+@pytest.mark.parametrize(
+    ("ids", "experts", "text"),
+    [
+        ([[0, 5]], 5, r"expert 5 \(choice 1\) is outside the 5 experts"),
+        ([[-1, 0]], 5, r"expert -1 \(choice 0\)"),
+        ([[0.5, 1]], 5, "ids must be integers"),
+        (3, 5, "ids must be integers"),
+        ([[0]], 4, "35 rows are no whole number of 4 experts"),
+        ([[0]], 0, "no whole number of 0 experts"),
+        ([[0], [1]], 5, r"ids of shape \(2, 1\) need activations of shape \(2, 130\) or \(2, 1, 130\)"),
+    ],
+)
+def test_bad_choices_of_experts(ids: Any, experts: int, text: str) -> None:
+    bank = random_words("q4_g64_fp16", (35, 130))
+    with pytest.raises(nr.ShapeError, match=text):
+        bank.matmul_experts(np.zeros((1, 130), np.float32), ids, experts)
+    with pytest.raises(nr.ShapeError, match="needs a matrix"):
+        random_words("fp32", (5, 7, 4)).matmul_experts(np.zeros((1, 4), np.float32), [[0]], 5)

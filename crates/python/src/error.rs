@@ -131,7 +131,10 @@ fn format_error(py: Python<'_>, e: &FormatError) -> PyErr {
 
 fn op_error(py: Python<'_>, e: &OpError) -> PyErr {
     match e {
-        OpError::Length { .. } | OpError::TooLarge { .. } => raise(py, "ShapeError", e.to_string()),
+        OpError::Length { .. } | OpError::TooLarge { .. } | OpError::Bank { .. } | OpError::Expert { .. } => {
+            raise(py, "ShapeError", e.to_string())
+        }
+        OpError::Memory { .. } => PyMemoryError::new_err(e.to_string()),
         // The system refused threads; the request itself is fine.
         OpError::Workers { .. } => PyRuntimeError::new_err(e.to_string()),
         _ => raise(py, "UnsupportedError", e.to_string()),

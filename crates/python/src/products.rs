@@ -1,6 +1,8 @@
 //! Products, activations and the choice of an instruction set.
 
-use ninfer_simd_ops::{Activations, Dispatch, Precision, Q8_1, isa, matmul, quantize_q8_1};
+use ninfer_simd_ops::{
+    Activations, Dispatch, Precision, Q8_1, Workspace, isa, matmul, matmul_experts, quantize_q8_1,
+};
 use numpy::{PyArray1, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::prelude::*;
 
@@ -11,6 +13,8 @@ use crate::tensor::View;
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(matmul_f32, m)?)?;
     m.add_function(wrap_pyfunction!(matmul_bf16, m)?)?;
+    m.add_function(wrap_pyfunction!(matmul_experts_f32, m)?)?;
+    m.add_function(wrap_pyfunction!(matmul_experts_bf16, m)?)?;
     m.add_function(wrap_pyfunction!(q8_1_f32, m)?)?;
     m.add_function(wrap_pyfunction!(q8_1_bf16, m)?)?;
     m.add_function(wrap_pyfunction!(simd_info, m)?)?;
@@ -63,6 +67,61 @@ fn matmul_bf16(
     threads: Option<usize>,
 ) -> PyResult<&'static str> {
     product(py, &view, Activations::Bf16(x.as_slice()?), a8, out.as_slice_mut()?, threads)
+}
+
+/// Number of experts, and the choices.
+type Choices<'py> = (usize, PyReadonlyArray1<'py, u64>);
+
+fn experts_product(
+    py: Python<'_>,
+    view: &View<'_>,
+    choices: &Choices<'_>,
+    x: Activations<'_>,
+    a8: bool,
+    out: &mut [f32],
+    threads: Option<usize>,
+) -> PyResult<&'static str> {
+    let v = view.get(py)?;
+    let precision = if a8 { Precision::A8 } else { Precision::A16 };
+    // A number too large for this machine is outside every bank.
+    let ids: Vec<usize> =
+        choices.1.as_slice()?.iter().map(|&id| usize::try_from(id).unwrap_or(usize::MAX)).collect();
+    let experts = choices.0;
+    let ran = detached(py, || {
+        let mut workspace = Workspace::default();
+        matmul_experts(&v, experts, &ids, x, precision, out, &dispatch(threads), &mut workspace)
+    })?;
+    Ok(ran.kernel.name())
+}
+
+/// `x` is `[T, K]`, the choices `[T, J]`, `out` `[T, J, N]`, all flat. Returns what `matmul_f32` returns.
+#[pyfunction]
+#[pyo3(signature = (view, choices, x, a8, out, threads))]
+fn matmul_experts_f32(
+    py: Python<'_>,
+    view: View<'_>,
+    choices: Choices<'_>,
+    x: PyReadonlyArray1<'_, f32>,
+    a8: bool,
+    mut out: PyReadwriteArray1<'_, f32>,
+    threads: Option<usize>,
+) -> PyResult<&'static str> {
+    experts_product(py, &view, &choices, Activations::F32(x.as_slice()?), a8, out.as_slice_mut()?, threads)
+}
+
+/// As `matmul_experts_f32`, with bfloat16 words.
+#[pyfunction]
+#[pyo3(signature = (view, choices, x, a8, out, threads))]
+fn matmul_experts_bf16(
+    py: Python<'_>,
+    view: View<'_>,
+    choices: Choices<'_>,
+    x: PyReadonlyArray1<'_, u16>,
+    a8: bool,
+    mut out: PyReadwriteArray1<'_, f32>,
+    threads: Option<usize>,
+) -> PyResult<&'static str> {
+    experts_product(py, &view, &choices, Activations::Bf16(x.as_slice()?), a8, out.as_slice_mut()?, threads)
 }
 
 /// Scale words, sum words, codes: flat.

@@ -31,6 +31,32 @@ pub enum OpError {
         /// Second factor.
         columns: usize,
     },
+    /// The system has no memory for a buffer.
+    #[error("no memory for {bytes} bytes of {what}")]
+    Memory {
+        /// Which buffer.
+        what: &'static str,
+        /// Its size.
+        bytes: usize,
+    },
+    /// The rows of a bank are no whole number of experts.
+    #[error("{rows} rows are no whole number of {experts} experts")]
+    Bank {
+        /// Rows of the view.
+        rows: usize,
+        /// Experts that it is said to hold.
+        experts: usize,
+    },
+    /// A chosen expert does not exist.
+    #[error("expert {expert} (choice {index}) is outside the {experts} experts of the bank")]
+    Expert {
+        /// Position among the choices.
+        index: usize,
+        /// The number chosen.
+        expert: usize,
+        /// Experts of the bank.
+        experts: usize,
+    },
     /// No instruction-set token has this name.
     #[error("unknown instruction set {name:?} in {origin}; available here: {available}")]
     UnknownIsa {
@@ -72,4 +98,34 @@ pub enum OpError {
         /// The system's reason.
         reason: String,
     },
+}
+
+/// Resizes a buffer, or says that there is no memory for it; then the buffer is as it was.
+pub(crate) fn resize<T: Clone>(
+    buffer: &mut Vec<T>,
+    len: usize,
+    value: T,
+    what: &'static str,
+) -> Result<(), OpError> {
+    let more = len.saturating_sub(buffer.len());
+    if buffer.try_reserve_exact(more).is_err() {
+        return Err(OpError::Memory { what, bytes: len.saturating_mul(size_of::<T>()) });
+    }
+    buffer.resize(len, value);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_buffers_are_refused_and_leave_the_old_one() {
+        let mut buffer = vec![1.5f32; 3];
+        let error = resize(&mut buffer, usize::MAX / 16, 0.0, "test values").unwrap_err();
+        assert!(matches!(error, OpError::Memory { what: "test values", .. }), "{error}");
+        assert_eq!(buffer, [1.5; 3]);
+        assert_eq!(resize(&mut buffer, 4, 0.5, "test values"), Ok(()));
+        assert_eq!(buffer, [1.5, 1.5, 1.5, 0.5]);
+    }
 }

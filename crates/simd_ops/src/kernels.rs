@@ -273,14 +273,14 @@ pub(crate) fn a8(isa: Isa, format: FormatId, columns: usize) -> Picked<Product<A
 }
 
 /// Calls `each` for the runs of columns that an entry of this width takes.
-fn by_width(width: Width, columns: usize, mut each: impl FnMut(Range<usize>)) {
+fn by_width(width: Width, columns: Range<usize>, mut each: impl FnMut(Range<usize>)) {
     let step = match width {
         Width::One => 1,
         Width::Few => FEW,
-        Width::Many => columns.max(1),
+        Width::Many => columns.len().max(1),
     };
-    for t in (0..columns).step_by(step) {
-        each(t..(t + step).min(columns));
+    for t in columns.clone().step_by(step) {
+        each(t..(t + step).min(columns.end));
     }
 }
 
@@ -360,18 +360,18 @@ impl Picked<QuantizeFn> {
 }
 
 impl Picked<Product<A16Fn>> {
-    /// Calls the entry for all `columns` columns; see [`A16Fn`].
+    /// Calls the entry for the columns `columns`; see [`A16Fn`].
     #[inline]
     pub(crate) fn call(
         &self,
         view: &TensorView<'_>,
         x: &Columns<'_>,
-        columns: usize,
+        columns: Range<usize>,
         out: &mut Tile<'_>,
         scratch: &mut Scratch,
     ) {
         assert_eq!(x.k, view.k());
-        assert_eq!(x.values.len(), columns * x.k);
+        assert!(columns.end.checked_mul(x.k).is_some_and(|end| end <= x.values.len()), "columns of `x`");
         by_width(self.entry.width, columns, |run| {
             // SAFETY: a `Picked` is made for an available token only, so the machine has the entry's features.
             unsafe { (self.entry.entry)(view, x, run, out, scratch) }
@@ -380,11 +380,19 @@ impl Picked<Product<A16Fn>> {
 }
 
 impl Picked<Product<A8Fn>> {
-    /// Calls the entry for all columns of `x`; see [`A8Fn`].
+    /// Calls the entry for the columns `columns` of `x`; see [`A8Fn`].
     #[inline]
-    pub(crate) fn call(&self, view: &TensorView<'_>, x: &Q8_1, out: &mut Tile<'_>, scratch: &mut Scratch) {
+    pub(crate) fn call(
+        &self,
+        view: &TensorView<'_>,
+        x: &Q8_1,
+        columns: Range<usize>,
+        out: &mut Tile<'_>,
+        scratch: &mut Scratch,
+    ) {
         assert_eq!(x.k(), view.k());
-        by_width(self.entry.width, x.columns(), |run| {
+        assert!(columns.end <= x.columns(), "columns of `x`");
+        by_width(self.entry.width, columns, |run| {
             // SAFETY: a `Picked` is made for an available token only, so the machine has the entry's features.
             unsafe { (self.entry.entry)(view, x, run, out, scratch) }
         });

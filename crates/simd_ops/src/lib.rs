@@ -6,7 +6,8 @@
 //!   [`ninfer_formats::encoder`];
 //! * [`quantize_q8_1`]: activations to blocks of 8-bit codes;
 //! * [`matmul`], [`matmul_in`], [`matmul_q8_1`]: `Y = W X` for any number of columns, with activations as given
-//!   ([`Precision::A16`]) or quantised ([`Precision::A8`]).
+//!   ([`Precision::A16`]) or quantised ([`Precision::A8`]);
+//! * [`matmul_experts`]: the same with chosen experts of a bank, which is read where it lies.
 //!
 //! The order in which products are evaluated is a public contract, written down in [`order`]; column `t` of a batch
 //! has the bits of the product of that column alone, and a row of a slice ([`TensorView::row_range`], for example one
@@ -57,6 +58,7 @@ pub use ninfer_formats::TensorView;
 pub use ninfer_formats::codec::Half;
 pub use ops::decode::{decode_f32, decode_half, decode_i32};
 pub use ops::encode::{encode, encode_nvfp4_tiles, encode_rows, nvfp4_largest};
+pub use ops::experts::matmul_experts;
 pub use ops::matmul::{Precision, Workspace, matmul, matmul_in, matmul_q8_1};
 pub use ops::quantize::quantize_q8_1;
 pub use ops::{Dispatch, Ran};

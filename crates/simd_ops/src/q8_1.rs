@@ -20,7 +20,7 @@ use std::ops::Range;
 
 use ninfer_formats::float::{bf16, f16};
 
-use crate::error::OpError;
+use crate::error::{OpError, resize};
 
 /// Values of one block.
 pub const BLOCK: usize = 32;
@@ -181,12 +181,32 @@ impl Q8_1 {
         let Some(total) = total else {
             return Err(OpError::TooLarge { what: "the quantised activations", rows: columns, columns: k });
         };
+        // No columns while the buffers differ in length: a refused one must not leave a shape that is not there.
+        self.columns = 0;
+        let what = "the quantised activations";
+        resize(&mut self.codes, total * BLOCK, 0, what)?;
+        resize(&mut self.scales, total, 0.0, what)?;
+        resize(&mut self.scale_words, total, 0, what)?;
+        resize(&mut self.sum_words, total, 0, what)?;
+        resize(&mut self.half_sums, 2 * total, 0, what)?;
         (self.k, self.columns) = (k, columns);
-        self.codes.resize(total * BLOCK, 0);
-        self.scales.resize(total, 0.0);
-        self.scale_words.resize(total, 0);
-        self.sum_words.resize(total, 0);
-        self.half_sums.resize(2 * total, 0);
+        Ok(())
+    }
+
+    /// Takes the columns `order` of another, as a product needs them: without the stored words.
+    pub(crate) fn select(
+        &mut self,
+        from: &Self,
+        order: impl ExactSizeIterator<Item = usize>,
+    ) -> Result<(), OpError> {
+        self.reshape(from.k, order.len())?;
+        let b = self.blocks();
+        for (to, t) in order.enumerate() {
+            let column = from.column(t);
+            self.codes[to * b * BLOCK..(to + 1) * b * BLOCK].copy_from_slice(column.codes);
+            self.scales[to * b..(to + 1) * b].copy_from_slice(column.scales);
+            self.half_sums[2 * to * b..2 * (to + 1) * b].copy_from_slice(column.half_sums);
+        }
         Ok(())
     }
 

@@ -25,26 +25,27 @@ impl<'a> Output<'a> {
         Self { base: out.as_mut_ptr(), rows, columns, _borrow: PhantomData }
     }
 
-    /// The elements of `rows` in all columns.
+    /// The elements of `rows` in the columns `columns`.
     ///
     /// # Panics
-    /// If the rows are not the output's.
+    /// If the rows or the columns are not the output's.
     ///
     /// # Safety
-    /// No two tiles that exist at the same time may share a row.
-    pub(crate) unsafe fn tile(&self, rows: Range<usize>) -> Tile<'_> {
+    /// No two tiles that exist at the same time may share an element.
+    pub(crate) unsafe fn tile(&self, rows: Range<usize>, columns: Range<usize>) -> Tile<'_> {
         assert!(rows.start <= rows.end && rows.end <= self.rows, "rows outside the output");
-        Tile { base: self.base, stride: self.rows, rows, columns: self.columns, _borrow: PhantomData }
+        assert!(columns.start <= columns.end && columns.end <= self.columns, "columns outside the output");
+        Tile { base: self.base, stride: self.rows, rows, columns, _borrow: PhantomData }
     }
 }
 
-/// A run of rows of the output, in all columns.
+/// A run of rows of the output, in a run of columns.
 #[derive(Debug)]
 pub(crate) struct Tile<'a> {
     base: *mut f32,
     stride: usize,
     rows: Range<usize>,
-    columns: usize,
+    columns: Range<usize>,
     _borrow: PhantomData<&'a mut [f32]>,
 }
 
@@ -58,10 +59,10 @@ impl Tile<'_> {
     /// If `t` is not one of the columns.
     #[inline]
     pub(crate) fn column(&mut self, t: usize) -> &mut [f32] {
-        assert!(t < self.columns, "column {t} of {}", self.columns);
+        assert!(self.columns.contains(&t), "column {t} of {:?}", self.columns);
         // SAFETY: column t lies at t * stride, its length is stride, and the tile's rows lie within it (checked by
         // `Output::tile`); the whole is one live allocation borrowed for the tile's lifetime. The tile is the only
-        // access to these rows, and the borrow of `self` keeps its own slices apart.
+        // access to these elements, and the borrow of `self` keeps its own slices apart.
         unsafe {
             std::slice::from_raw_parts_mut(self.base.add(t * self.stride + self.rows.start), self.rows.len())
         }

@@ -1,8 +1,10 @@
 //! Products.
 
+use std::ops::Range;
+
 use ninfer_formats::{DirectKind, FormatError, Scheme, TensorView};
 
-use crate::error::OpError;
+use crate::error::{OpError, resize};
 use crate::isa::Isa;
 use crate::kernels::{self, Columns, Scratch, with_scratch};
 use crate::ops::quantize::quantize_q8_1;
@@ -35,15 +37,19 @@ impl Precision {
 /// Memory that products keep from call to call.
 #[derive(Clone, Debug, Default)]
 pub struct Workspace {
-    q8_1: Q8_1,
-    floats: Vec<f32>,
+    pub(super) q8_1: Q8_1,
+    pub(super) floats: Vec<f32>,
+    /// For products with chosen experts.
+    pub(super) gathered: Q8_1,
+    pub(super) products: Vec<f32>,
+    pub(super) order: Vec<(usize, usize)>,
 }
 
 /// Rows that parts are whole multiples of: the height of the widest kernels' tiles.
-const GRAIN: usize = 16;
+pub(super) const GRAIN: usize = 16;
 
 /// Multiplications that make another thread worth waking.
-const LEAST: usize = 1 << 18;
+pub(super) const LEAST: usize = 1 << 18;
 
 /// `Y = W X`: every row of the view with every column of `x`.
 ///
@@ -80,7 +86,7 @@ pub fn matmul_in(
     match (precision, x) {
         (Precision::A16, Activations::F32(x)) => a16(view, x, columns, out, dispatch),
         (Precision::A16, Activations::Bf16(words)) => {
-            workspace.floats.resize(words.len(), 0.0);
+            resize(&mut workspace.floats, words.len(), 0.0, "expanded activations")?;
             x.expand(0..words.len(), &mut workspace.floats);
             a16(view, &workspace.floats, columns, out, dispatch)
         }
@@ -119,7 +125,7 @@ pub fn matmul_q8_1(
     check(view, x.columns(), out)?;
     match view.format().scheme() {
         Scheme::Direct(_) | Scheme::RowScaled(_) => {
-            workspace.floats.resize(x.columns() * k, 0.0);
+            resize(&mut workspace.floats, x.columns() * k, 0.0, "represented activations")?;
             for (t, column) in workspace.floats.chunks_exact_mut(k).enumerate() {
                 x.represented(t, column);
             }
@@ -129,7 +135,7 @@ pub fn matmul_q8_1(
             let isa = dispatch.resolve()?;
             let kernel = kernels::a8(isa, view.format(), x.columns());
             let parts = rows(view, x.columns(), out, dispatch, |view, tile, scratch| {
-                kernel.call(view, x, tile, scratch);
+                kernel.call(view, x, 0..x.columns(), tile, scratch);
             })?;
             Ok(Ran { isa, kernel: kernel.isa, parts, width: Some(kernel.width()) })
         }
@@ -147,12 +153,12 @@ fn a16(
     let kernel = kernels::a16(isa, view.format(), columns);
     let x = Columns::new(x, view.k());
     let parts = rows(view, columns, out, dispatch, |view, tile, scratch| {
-        kernel.call(view, &x, columns, tile, scratch);
+        kernel.call(view, &x, 0..columns, tile, scratch);
     })?;
     Ok(Ran { isa, kernel: kernel.isa, parts, width: Some(kernel.width()) })
 }
 
-fn check(view: &TensorView<'_>, columns: usize, out: &[f32]) -> Result<(), OpError> {
+pub(super) fn no_integers(view: &TensorView<'_>) -> Result<(), OpError> {
     if view.format().scheme() == Scheme::Direct(DirectKind::Int32) {
         return Err(FormatError::Unsupported {
             format: view.format().name(),
@@ -160,6 +166,11 @@ fn check(view: &TensorView<'_>, columns: usize, out: &[f32]) -> Result<(), OpErr
         }
         .into());
     }
+    Ok(())
+}
+
+fn check(view: &TensorView<'_>, columns: usize, out: &[f32]) -> Result<(), OpError> {
+    no_integers(view)?;
     match view.rows().checked_mul(columns) {
         Some(expected) if expected == out.len() => Ok(()),
         Some(expected) => {
@@ -187,16 +198,21 @@ fn rows(
         .filter_map(|range| Some((view.row_range(range.start, range.end).ok()?, range)))
         .map(|(view, range)| {
             // SAFETY: the ranges of `split` are disjoint, and no other tiles of this output exist.
-            (view, unsafe { output.tile(range) })
+            (view, unsafe { output.tile(range, 0..columns) })
         })
         .inspect(|_| used += 1);
     pool::run(items, |(view, mut tile)| {
         with_scratch(|scratch| kernel(&view, &mut tile, scratch));
-        for t in 0..columns {
-            for y in tile.column(t).iter_mut().filter(|y| y.is_nan()) {
-                *y = RESULT_NAN;
-            }
-        }
+        one_nan(&mut tile, 0..columns);
     })?;
     Ok(used)
+}
+
+/// Makes every NaN of the columns the one word that stands for them.
+pub(super) fn one_nan(tile: &mut Tile<'_>, columns: Range<usize>) {
+    for t in columns {
+        for y in tile.column(t).iter_mut().filter(|y| y.is_nan()) {
+            *y = RESULT_NAN;
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 pub mod decode;
 pub mod encode;
+pub mod experts;
 pub mod matmul;
 pub mod quantize;
 
