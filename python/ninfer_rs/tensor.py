@@ -428,13 +428,14 @@ class Tensor:
     ) -> AnyArray:
         """Products with chosen experts of a bank, whose weights are read where they lie.
 
-        The tensor is a bank: ``experts`` matrices [N, K] one after the other, so a matrix [experts * N, K]. ``ids``
-        are integers [..., J], the numbers of the experts that each row of ``x`` goes to; ``x`` is [..., K] (one row
-        for its J experts) or [..., J, K] (a row for each). The result is float32 [..., J, N]: ``result[..., j, :]``
-        has the bits of ``bank.rows(e * N, (e + 1) * N).matmul(row)`` with ``e = ids[..., j]``. Repeats are allowed.
+        The tensor is a bank: ``experts`` matrices [N, K] one after the other, so a matrix [experts * N, K].
+        ``ids`` are integers [..., J], the numbers of the experts that each row of ``x`` goes to; ``x`` is
+        [..., K] (one row for its J experts) or [..., J, K] (a row for each). The result is float32 [..., J, N]:
+        ``result[..., j, :]`` has the bits of ``bank.rows(e * N, (e + 1) * N).matmul(row)`` with
+        ``e = ids[..., j]``. Repeats are allowed.
 
-        ``activation``, ``out`` and ``threads`` as for :meth:`matmul`, and its errors; :class:`ShapeError` also for
-        rows that are no whole number of experts, an expert outside the bank, and shapes that do not match.
+        ``activation``, ``out`` and ``threads`` as for :meth:`matmul`, and its errors; :class:`ShapeError` also
+        for rows that are no whole number of experts, an expert outside the bank, and shapes that do not match.
         """
         with naming(self._name):
             n_threads, a8, number = thread_count(threads), _is_a8(activation), count(experts, "experts")
@@ -447,9 +448,7 @@ class Tensor:
             bad = np.flatnonzero((choices < 0) | (choices >= number))
             if bad.size:
                 at, expert = int(bad[0]), int(choices.reshape(-1)[bad[0]])
-                raise ShapeError(
-                    f"expert {expert} (choice {at}) is outside the {number} experts of the bank"
-                )
+                raise ShapeError(f"expert {expert} (choice {at}) is outside the {number} experts of the bank")
             columns, lead, bf16 = _columns(x, k)
             if lead not in (choices.shape, choices.shape[:-1]):
                 raise ShapeError(

@@ -296,4 +296,5 @@ def test_bad_choices_of_experts(ids: Any, experts: int, text: str) -> None:
     with pytest.raises(nr.ShapeError, match=text):
         bank.matmul_experts(np.zeros((1, 130), np.float32), ids, experts)
     with pytest.raises(nr.ShapeError, match="needs a matrix"):
-        random_words("fp32", (5, 7, 4)).matmul_experts(np.zeros((1, 4), np.float32), [[0]], 5)
+        cube = nr.Tensor.from_words("fp32", (5, 7, 4), words=np.zeros((5, 7, 4), np.uint32))
+        cube.matmul_experts(np.zeros((1, 4), np.float32), [[0]], 5)
