@@ -430,12 +430,13 @@ class Tensor:
 
         The tensor is a bank: ``experts`` matrices [N, K] one after the other, so a matrix [experts * N, K].
         ``ids`` are integers [..., J], the numbers of the experts that each row of ``x`` goes to; ``x`` is
-        [..., K] (one row for its J experts) or [..., J, K] (a row for each). The result is float32 [..., J, N]:
-        ``result[..., j, :]`` has the bits of ``bank.rows(e * N, (e + 1) * N).matmul(row)`` with
+        [..., K] (one row for its J experts) or [..., J, K] (a row for each). The result is float32
+        [..., J, N]: ``result[..., j, :]`` has the bits of ``bank.rows(e * N, (e + 1) * N).matmul(row)`` with
         ``e = ids[..., j]``. Repeats are allowed.
 
-        ``activation``, ``out`` and ``threads`` as for :meth:`matmul`, and its errors; :class:`ShapeError` also
-        for rows that are no whole number of experts, an expert outside the bank, and shapes that do not match.
+        ``activation``, ``out`` and ``threads`` as for :meth:`matmul`, and its errors; :class:`ShapeError`
+        also for rows that are no whole number of experts, an expert outside the bank, and shapes that do not
+        match.
         """
         with naming(self._name):
             n_threads, a8, number = thread_count(threads), _is_a8(activation), count(experts, "experts")
