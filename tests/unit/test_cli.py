@@ -59,6 +59,27 @@ def test_help() -> None:
     assert nr.__version__ in run("--version").output
 
 
+def test_formats() -> None:
+    shown = run("formats").output.splitlines()
+    assert shown[0].split()[:2] == ["format", "category"] and len(shown) == 31
+    row = next(line for line in shown if line.startswith("gguf_q4_k "))
+    assert row.split()[:5] == ["gguf_q4_k", "gguf", "gguf_blocks_v1", "4.5", "12"]
+    rows = json.loads(run("formats", "--json").stdout)
+    assert [r["format"] for r in rows] == list(nr.FORMATS)
+    methods = {r["format"]: r["methods"] for r in rows}
+    assert methods["q4_g64_fp16"] == ["grouped_absmax", "grouped_search"] and methods["gguf_iq2_xs"] == []
+    types = {r["number"]: r for r in json.loads(run("formats", "--ggml", "--json").stdout)}
+    assert types[42] == {
+        "number": 42,
+        "type": "Q2_0",
+        "block_values": 64,
+        "block_bytes": 18,
+        "format": "gguf_q2_0",
+    }
+    assert types[31]["block_bytes"] is None and types[1]["format"] is None
+    assert " Q2_0 " in run("formats", "--ggml").output
+
+
 @pytest.mark.parametrize("kind", ["gguf", "ninfer"])
 def test_inspect(kind: str, model: Path, artifact: Path) -> None:
     file = model if kind == "gguf" else artifact
@@ -226,7 +247,7 @@ def test_convert_refuses_before_writing(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX here")
 def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
-    """A conversion is interrupted while it runs: two billion binary16 values (sparse), to be widened: far longer
+    """A conversion is interrupted while it runs: two billion binary16 values (sparse), to be widened: longer
     than it takes to be seen running, on a busy machine too."""
     model, out = tmp_path / "m.gguf", tmp_path / "out"
     out.mkdir()

@@ -12,7 +12,7 @@ import click
 from .. import __version__
 from .._files import printable
 from ..errors import FileFormatError, NinferError, TensorNotFoundError
-from . import bench, compare, convert, dequantize, inspect, verify
+from . import bench, compare, convert, dequantize, formats, inspect, verify
 
 __all__ = ["main"]
 
@@ -57,4 +57,5 @@ main.add_command(verify.command, "verify")
 main.add_command(convert.command, "convert")
 main.add_command(dequantize.command, "dequantize")
 main.add_command(compare.command, "compare")
+main.add_command(formats.command, "formats")
 main.add_command(bench.command, "bench")
