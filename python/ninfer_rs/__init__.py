@@ -1,6 +1,6 @@
 """Exact numeric formats of quantised model weights: decode, verify, convert and multiply, on numpy arrays.
 
-The same bits on every machine, instruction set and number of threads. ``nr.gguf``, ``nr.artifact`` and
+The same bits on every machine, instruction set and number of threads. ``nr.artifact``, ``nr.safetensors`` and
 ``nr.oracle`` are loaded when first used.
 """
 
@@ -29,7 +29,7 @@ from .registry import FORMATS, LAYOUTS, Format, Layout, get_format
 from .tensor import Tensor
 
 if TYPE_CHECKING:
-    from . import artifact, oracle
+    from . import artifact, oracle, safetensors
 
 __all__ = [
     "ENCODERS",
@@ -57,10 +57,11 @@ __all__ = [
     "oracle",
     "q8_1",
     "quantize",
+    "safetensors",
     "simd",
 ]
 
-_LAZY = frozenset({"artifact", "oracle"})
+_LAZY = frozenset({"artifact", "oracle", "safetensors"})
 
 
 def __getattr__(name: str) -> Any:

@@ -150,6 +150,12 @@ impl std::error::Error for ArtifactError {
     }
 }
 
+impl From<FormatError> for ArtifactError {
+    fn from(source: FormatError) -> Self {
+        Self::new(ArtifactErrorKind::Format(source))
+    }
+}
+
 impl From<OpError> for ArtifactError {
     fn from(source: OpError) -> Self {
         Self::new(match source {

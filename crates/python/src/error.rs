@@ -187,7 +187,12 @@ fn artifact_error(py: Python<'_>, e: &ArtifactError, reading: bool) -> PyErr {
         K::Refused { .. } | K::NothingToConvert | K::ObjectKind { .. } | K::Cancelled { .. } => {
             raise(py, "UnsupportedError", message())
         }
-        K::ByteRange { .. } | K::TooLarge { .. } => raise(py, "ShapeError", message()),
+        K::ByteRange { .. } | K::TooLarge { .. } | K::SourceRows { .. } => raise(py, "ShapeError", message()),
+        K::NoSourceTensor { .. } => raise(py, "TensorNotFoundError", message()),
+        K::SourceContent { .. } | K::NotImportable { .. } | K::SourceWord { .. } => {
+            raise(py, "UnsupportedError", message())
+        }
+        K::SourceChanged => file_format(py, message(), e.path(), None, e.expected()),
         _ if reading => {
             let offset = match e.location() {
                 Some(Location::Byte(at)) => Some(*at),

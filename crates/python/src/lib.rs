@@ -13,6 +13,7 @@ mod imatrix;
 mod imports;
 mod products;
 mod registry;
+mod safetensors;
 mod tensor;
 
 use pyo3::prelude::*;
@@ -28,5 +29,6 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     gguf::register(m)?;
     imatrix::register(m)?;
     artifact::register(m)?;
+    safetensors::register(m)?;
     Ok(())
 }

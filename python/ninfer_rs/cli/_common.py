@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import json
 import math
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from ..artifact import Artifact
     from ..gguf import GgufFile
+    from ..safetensors import SafetensorsFile
 
 Path = click.Path(exists=False, dir_okay=True, path_type=str)
 """A path argument; whether the file is there is for the reader to say."""
@@ -42,8 +44,22 @@ def open_any(path: str) -> GgufFile | Artifact:
     )
 
 
+def open_listed(path: str) -> GgufFile | Artifact | SafetensorsFile:
+    """Opens what can be listed: as :func:`open_any`, and safetensors files, their indexes and folders."""
+    head = b""
+    if not os.path.isdir(path):
+        with builtins.open(path, "rb") as file:
+            head = file.read(9)
+        # A length below 2^32 and the header's first byte; an index is JSON.
+        if not (head[4:] == b"\0\0\0\0{" or head.lstrip()[:1] == b"{" or path.endswith(".safetensors")):
+            return open_any(path)
+    from .. import safetensors
+
+    return safetensors.open(path)
+
+
 class Row(NamedTuple):
-    """One tensor of either kind of file. ``format`` is a registered name, or what the file calls the type."""
+    """One tensor of any kind of file. ``format`` is a registered name, or what the file calls the type."""
 
     name: str
     format: str
@@ -52,9 +68,10 @@ class Row(NamedTuple):
     bytes: int | None
     offset: int
     supported: bool
+    reason: str | None = None
 
 
-def rows(source: GgufFile | Artifact) -> list[Row]:
+def rows(source: GgufFile | Artifact | SafetensorsFile) -> list[Row]:
     """All tensors of a file, in file order."""
     if isinstance(source, gguf.GgufFile):
         found = []
@@ -63,7 +80,17 @@ def rows(source: GgufFile | Artifact) -> list[Row]:
             supported = (t.format is not None or t.type_name == "F16") and t.nbytes != 0
             found.append(Row(t.name, name, t.shape, t.size, t.nbytes, t.offset, supported))
         return found
+    from ..artifact import Artifact
+
     found = []
+    if not isinstance(source, Artifact):
+        for t in source.values():
+            # Codes with their scales have a name of their own even where no format holds them.
+            kind = t.dtype if t.content in ("values", "integers", "unsupported") else t.content
+            name = t.format.name if t.format is not None else kind
+            supported = t.content != "unsupported" and t.size != 0
+            found.append(Row(t.name, name, t.shape, t.size, t.nbytes, t.offset, supported, t.reason))
+        return found
     for o in source.objects.values():
         if o.kind != "tensor" or o.shape is None or o.format is None:
             continue

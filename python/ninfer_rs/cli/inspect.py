@@ -7,9 +7,13 @@ from typing import Any
 
 import click
 
+from .._arrays import U8
 from ..artifact import Artifact
 from ..gguf import GgufFile, MetadataArray
+from ..safetensors import SafetensorsFile
 from . import _common as c
+
+Source = GgufFile | Artifact | SafetensorsFile
 
 #: Longest array that is listed in full.
 SHORT = 16
@@ -20,7 +24,7 @@ TEXT = 100
 @click.command()
 @click.argument("file", type=c.Path)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("--metadata/--no-metadata", default=True, help="List metadata (GGUF).")
+@click.option("--metadata/--no-metadata", default=True, help="List metadata (GGUF, safetensors).")
 @click.option("--tensors/--no-tensors", default=True, help="List every tensor.")
 @click.option("--sha256", is_flag=True, help="Hash the bytes of every tensor; offsets do not matter to it.")
 @click.option(
@@ -38,13 +42,13 @@ def command(
     sha256: bool,
     require_supported: bool,
 ) -> None:
-    """Show header, formats and tensors of FILE: a GGUF model (any file of a split set) or a .ninfer
-    artifact."""
-    with c.open_any(file) as source:
+    """Show header, formats and tensors of FILE: a GGUF model (any file of a split set), a safetensors file,
+    index or folder, or a .ninfer artifact."""
+    with c.open_listed(file) as source:
         found = c.rows(source)
         hashes = _hashes(source, found) if sha256 else {}
-        header = _gguf_header(source) if isinstance(source, GgufFile) else _artifact_header(source)
-        warnings = source.warnings if isinstance(source, GgufFile) else []
+        header = _header(source)
+        warnings = [] if isinstance(source, Artifact) else source.warnings
         unsupported = [r for r in found if not r.supported]
         if as_json:
             c.print_json(
@@ -63,7 +67,8 @@ def command(
                 click.echo(f"warning: {warning}")
     if unsupported and require_supported:
         for r in unsupported:
-            click.echo(f'unsupported: tensor "{c.show(r.name)}" of type {r.format}', err=True)
+            why = f": {c.show(r.reason)}" if r.reason else ""
+            click.echo(f'unsupported: tensor "{c.show(r.name)}" of type {r.format}{why}', err=True)
         ctx.exit(1)
 
 
@@ -74,7 +79,7 @@ def _record(row: c.Row, hashes: dict[str, str]) -> dict[str, Any]:
     return record
 
 
-def _hashes(source: GgufFile | Artifact, found: list[c.Row]) -> dict[str, str]:
+def _hashes(source: Source, found: list[c.Row]) -> dict[str, str]:
     digests = {}
     total = sum(r.bytes or 0 for r in found)
     done = 0
@@ -82,16 +87,44 @@ def _hashes(source: GgufFile | Artifact, found: list[c.Row]) -> dict[str, str]:
         for r in found:
             if r.bytes is None or (isinstance(source, Artifact) and not r.supported):
                 continue
-            data = source[r.name].blocks if isinstance(source, GgufFile) else source.payload(r.name)
             digest = hashlib.sha256()
-            flat = data.reshape(-1)
-            for at in range(0, flat.size, 1 << 24):
-                digest.update(flat[at : at + (1 << 24)].data)
+            for data in _bytes(source, r.name):
+                flat = data.reshape(-1)
+                for at in range(0, flat.size, 1 << 24):
+                    digest.update(flat[at : at + (1 << 24)].data)
             digests[r.name] = digest.hexdigest()
             done += r.bytes
             if step:
                 step(done, total)
     return digests
+
+
+def _bytes(source: Source, name: str) -> list[U8]:
+    """What is hashed: the stored bytes, of quantised safetensors the codes and then the scales."""
+    if isinstance(source, GgufFile):
+        return [source[name].blocks]
+    if isinstance(source, Artifact):
+        return [source.payload(name)]
+    tensor = source[name]
+    return [tensor.codes.data, *(source.stored[n].data for n in tensor.companions)]
+
+
+def _header(source: Source) -> dict[str, Any]:
+    if isinstance(source, GgufFile):
+        return _gguf_header(source)
+    return _artifact_header(source) if isinstance(source, Artifact) else _safetensors_header(source)
+
+
+def _safetensors_header(s: SafetensorsFile) -> dict[str, Any]:
+    return {
+        "kind": "safetensors",
+        "path": s.path,
+        "files": list(s.files),
+        "file_bytes": s.file_bytes,
+        "quant_method": s.quant_method,
+        "stored": len(s.stored),
+        "unused": list(s.unused),
+    }
 
 
 def _gguf_header(g: GgufFile) -> dict[str, Any]:
@@ -122,8 +155,8 @@ def _artifact_header(a: Artifact) -> dict[str, Any]:
     }
 
 
-def _metadata(source: GgufFile | Artifact) -> dict[str, Any]:
-    if isinstance(source, Artifact):
+def _metadata(source: Source) -> dict[str, Any]:
+    if not isinstance(source, GgufFile):
         return dict(source.metadata)
     values: dict[str, Any] = {}
     for key in source.metadata:
@@ -156,7 +189,7 @@ def _text(value: Any) -> str:
 
 
 def _print(
-    source: GgufFile | Artifact,
+    source: Source,
     header: dict[str, Any],
     found: list[c.Row],
     hashes: dict[str, str],
@@ -177,6 +210,10 @@ def _print(
     if metadata and isinstance(source, GgufFile):
         lines = [[c.show(k), source.metadata.type(k), _text(source.metadata[k])] for k in source.metadata]
         c.table("Metadata", [("key", "left"), ("type", "left"), ("value", "left")], lines)
+        click.echo()
+    if metadata and isinstance(source, SafetensorsFile) and source.metadata:
+        lines = [[c.show(k), _text(v)] for k, v in source.metadata.items()]
+        c.table("Metadata", [("key", "left"), ("value", "left")], lines)
         click.echo()
     lines = [
         [
