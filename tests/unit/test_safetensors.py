@@ -172,7 +172,7 @@ def test_fp8_rows(tmp_path: Path, scales: str) -> None:
     tensor = t.tensor()
     assert tensor.format.name == "fp8_e4m3fn_row_bf16" and tensor.name == "x.weight"
     rounded = np.broadcast_to(scale.astype(np.float32).astype(BF16).reshape(-1), (5,)).view(np.uint16)
-    assert same(tensor.words().scales, rounded) and same(tensor.words().codes, codes.view(np.uint8))
+    assert same(tensor.words()["scales"], rounded) and same(tensor.words()["codes"], codes.view(np.uint8))
     if scales != "f16":
         assert tensor.payload.tobytes() == nr.import_encoded(tensor.format, t.parts()).payload.tobytes()
     with pytest.raises(nr.UnsupportedError, match="no plain numbers"):

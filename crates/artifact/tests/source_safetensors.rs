@@ -331,3 +331,52 @@ fn plain_tensors_read_exactly_wherever_they_lie() {
     s.check_unchanged().unwrap();
     assert!(s.describe().to_string().contains("x.bin"));
 }
+
+/// A file as large as models are (sparse): opening and reading a row take neither time nor memory for the rest.
+#[test]
+#[cfg(target_pointer_width = "64")]
+fn offsets_beyond_32_bits() {
+    use std::io::{Seek, SeekFrom, Write};
+    let (rows, k) = (1 << 17, 1 << 14);
+    let bytes = rows * k * 4;
+    let header = format!(
+        "{{{},{}}}",
+        entry("w", "F32", &format!("[{rows},{k}]"), 0, bytes),
+        entry("x", "I32", "[]", bytes, bytes + 4)
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.safetensors");
+    let mut file = std::fs::File::create(&path).unwrap();
+    file.write_all(&raw(&header, &[])).unwrap();
+    let start = 8 + header.len() as u64;
+    file.set_len(start + bytes + 4).unwrap();
+    file.seek(SeekFrom::Start(start + bytes - 4)).unwrap();
+    file.write_all(&[0, 0, 0, 0x40, 7, 0, 0, 0]).unwrap();
+    drop(file);
+    let s = open(&path);
+    let mut row = vec![1.0; k as usize];
+    s.read_values(0, rows - 1..rows, &mut row).unwrap();
+    assert_eq!((row[0], row[k as usize - 1]), (0.0, 2.0));
+    let mut x = [0];
+    s.read_integers(1, 0..1, &mut x).unwrap();
+    assert_eq!(x, [7]);
+}
+
+#[test]
+fn scaled_fp8_of_diffusion_models() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.safetensors");
+    let tensors = [
+        ("m.scaled_fp8", "F8_E4M3", &[2u64][..], vec![0, 0]),
+        ("m.x.scale_input", "F32", &[], vec![0, 0, 0x80, 0x3f]),
+        ("m.x.scale_weight", "F32", &[], vec![0, 0, 0, 0x3f]),
+        ("m.x.weight", "F8_E4M3", &[1, 2], vec![0x38, 0xc0]),
+    ];
+    std::fs::write(&path, file(&tensors)).unwrap();
+    let s = open(&path);
+    let unused: Vec<&str> = s.unused().iter().map(|u| u.name.as_str()).collect();
+    assert_eq!((unused, s.tensors().len()), (vec!["m.scaled_fp8", "m.x.scale_input"], 1));
+    let mut out = [0.0; 2];
+    s.read_values(0, 0..1, &mut out).unwrap();
+    assert_eq!(out, [0.5, -1.0]);
+}

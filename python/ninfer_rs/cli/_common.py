@@ -84,12 +84,12 @@ def rows(source: GgufFile | Artifact | SafetensorsFile) -> list[Row]:
 
     found = []
     if not isinstance(source, Artifact):
-        for t in source.values():
+        for e in source.values():
             # Codes with their scales have a name of their own even where no format holds them.
-            kind = t.dtype if t.content in ("values", "integers", "unsupported") else t.content
-            name = t.format.name if t.format is not None else kind
-            supported = t.content != "unsupported" and t.size != 0
-            found.append(Row(t.name, name, t.shape, t.size, t.nbytes, t.offset, supported, t.reason))
+            kind = e.dtype if e.content in ("values", "integers", "unsupported") else e.content
+            name = e.format.name if e.format is not None else kind
+            supported = e.content != "unsupported" and e.size != 0
+            found.append(Row(e.name, name, e.shape, e.size, e.nbytes, e.offset, supported, e.reason))
         return found
     for o in source.objects.values():
         if o.kind != "tensor" or o.shape is None or o.format is None:

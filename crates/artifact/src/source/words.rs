@@ -1,6 +1,7 @@
 //! Plain little-endian numbers: floats to binary32, integers to `i64`.
 
-use ninfer_formats::float::{bf16, e4m3, f16};
+use ninfer_formats::codec::gguf::half;
+use ninfer_formats::float::{bf16, e4m3};
 
 /// The type of stored floating-point numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -69,7 +70,7 @@ pub(super) fn floats(kind: FloatType, bytes: &[u8], out: &mut [f32]) -> Result<(
     let words2 = bytes.as_chunks::<2>().0.iter().map(word);
     match kind {
         FloatType::Bf16 => out.iter_mut().zip(words2).for_each(|(o, w)| *o = bf16::to_f32(w)),
-        FloatType::F16 => out.iter_mut().zip(words2).for_each(|(o, w)| *o = f16::to_f32(w)),
+        FloatType::F16 => out.iter_mut().zip(words2).for_each(|(o, w)| *o = half(w)),
         FloatType::E4m3 => out.iter_mut().zip(bytes).for_each(|(o, &w)| *o = e4m3::to_f32(w)),
         FloatType::F32 => {
             for (o, w) in out.iter_mut().zip(bytes.as_chunks::<4>().0) {
