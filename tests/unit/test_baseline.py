@@ -40,7 +40,14 @@ _MARKED = {
 }
 _MODULE = re.compile(r"arch6x86_64\d+(avx2|avx_vnni|avx512|avx512_vnni|amx_int8)\d")
 # Dependencies that detect features themselves, by the start of their functions' names.
-_FOREIGN = {"_ZN6memchr4arch6x86_646memchr": {"AVX", "AVX2"}}
+_FOREIGN = {
+    "_ZN6memchr4arch6x86_646memchr": {"AVX", "AVX2"},
+    "_ZN4sha26sha2567x86_sha": {"SHA", "SSSE3", "SSE4_1"},
+    "_ZN9crc32fast11specialized9pclmulqdq": {
+        "PCLMULQDQ", "SSSE3", "SSE4_1", "AVX", "AVX2", "VPCLMULQDQ", "AVX512F", "AVX512VL",
+    },
+    "_ZN7zlib_rs": {"AVX", "AVX2", "BMI1", "BMI2"},
+}  # fmt: skip
 # Reads the operating system's register mask; guarded by the processor's OSXSAVE bit wherever it is used.
 _XGETBV = "XSAVE"
 
