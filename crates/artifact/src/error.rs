@@ -320,6 +320,9 @@ pub enum ArtifactErrorKind {
     /// An object received too many bytes.
     #[error("{given} bytes are more than the {remaining} that remain of the planned {planned}")]
     TooManyBytes { given: u64, remaining: u64, planned: u64 },
+    /// Bytes of an object were written before.
+    #[error("byte {byte} was written already")]
+    WrittenTwice { byte: u64 },
     /// A source ended before its object was complete.
     #[error("the source ended after {written} of {planned} bytes")]
     SourceShort { written: u64, planned: u64 },
@@ -336,6 +339,9 @@ pub enum ArtifactErrorKind {
     #[error("the operating system gave no random bytes for the artifact id: {message}")]
     NoRandomness { message: String },
 
+    /// A conversion recipe breaks a rule.
+    #[error("recipe: {message}")]
+    Recipe { message: String },
     /// Source tensors that cannot be converted; all of them.
     #[error("{}", refusal_list(refusals))]
     Refused { refusals: Vec<Refusal> },

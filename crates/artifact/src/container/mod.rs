@@ -1,5 +1,6 @@
 //! The `.ninfer` container, version 3 (container specification).
 
+mod coverage;
 mod directory;
 pub mod header;
 mod json;

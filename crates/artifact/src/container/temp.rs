@@ -22,24 +22,37 @@ pub(super) struct TempFile {
     // `None` for a file without a name.
     temporary: Option<PathBuf>,
     published: bool,
+    // Whether the file stays when it is dropped unpublished.
+    kept: bool,
 }
 
 impl TempFile {
     /// Creates a temporary file for `target`, which must not exist, in the same directory.
     pub(super) fn create(target: &Path) -> Result<Self, ArtifactError> {
-        let fail = |kind| Err(ArtifactError::new(kind).with_path(target));
-        if target.file_name().is_none() {
-            return fail(K::TargetPath { problem: "does not end in a file name" });
-        }
-        match target.symlink_metadata() {
-            Ok(_) => return fail(K::Exists),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(source) => return fail(K::Io { what: "cannot create the file", source }),
-        }
+        check_target(target)?;
         if let Some(file) = unnamed(directory_of(target)) {
-            return Ok(Self { file, target: target.to_path_buf(), temporary: None, published: false });
+            return Ok(Self {
+                file,
+                target: target.to_path_buf(),
+                temporary: None,
+                published: false,
+                kept: false,
+            });
         }
         Self::create_named(target)
+    }
+
+    /// A file of a known name that stays when it is dropped unpublished: created, or if `continued` opened.
+    pub(super) fn kept(target: &Path, continued: bool) -> Result<Self, ArtifactError> {
+        check_target(target)?;
+        let temporary = kept_path(target);
+        let file = OpenOptions::new().read(true).write(true).create_new(!continued).open(&temporary);
+        let file = file.map_err(|e| {
+            let what = if continued { "cannot continue in" } else { "cannot create" };
+            ArtifactError::io(what, e).with_path(&temporary)
+        })?;
+        let (target, temporary) = (target.to_path_buf(), Some(temporary));
+        Ok(Self { file, target, temporary, published: false, kept: true })
     }
 
     fn create_named(target: &Path) -> Result<Self, ArtifactError> {
@@ -55,7 +68,7 @@ impl TempFile {
             match OpenOptions::new().read(true).write(true).create_new(true).open(&temporary) {
                 Ok(file) => {
                     let (target, temporary) = (target.to_path_buf(), Some(temporary));
-                    return Ok(Self { file, target, temporary, published: false });
+                    return Ok(Self { file, target, temporary, published: false, kept: false });
                 }
                 // Left behind by an earlier process with this number; take the next name.
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
@@ -72,6 +85,40 @@ impl TempFile {
 
     pub(super) fn target(&self) -> &Path {
         &self.target
+    }
+
+    /// The temporary name, or the target's if there is none.
+    pub(super) fn path(&self) -> &Path {
+        self.temporary.as_deref().unwrap_or(&self.target)
+    }
+
+    /// Removes the file when dropped, even if it would be kept.
+    pub(super) fn discard(&mut self) {
+        self.kept = false;
+    }
+
+    /// Writes at an offset, whatever other threads do.
+    pub(super) fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        #[cfg(unix)]
+        return std::os::unix::fs::FileExt::write_all_at(&self.file, bytes, offset);
+        #[cfg(windows)]
+        return each(bytes.len(), |done| {
+            std::os::windows::fs::FileExt::seek_write(&self.file, &bytes[done..], offset + done as u64)
+        });
+        #[cfg(not(any(unix, windows)))]
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+
+    /// Reads at an offset, whatever other threads do.
+    pub(super) fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        #[cfg(unix)]
+        return std::os::unix::fs::FileExt::read_exact_at(&self.file, out, offset);
+        #[cfg(windows)]
+        return each(out.len(), |done| {
+            std::os::windows::fs::FileExt::seek_read(&self.file, &mut out[done..], offset + done as u64)
+        });
+        #[cfg(not(any(unix, windows)))]
+        return Err(io::ErrorKind::Unsupported.into());
     }
 
     /// Gives the file its name in one step that cannot replace another file. The contents must have been
@@ -108,11 +155,48 @@ impl TempFile {
 
 impl Drop for TempFile {
     fn drop(&mut self) {
-        if let Some(temporary) = &self.temporary {
+        if let Some(temporary) = &self.temporary
+            && (self.published || !self.kept)
+        {
             // Gone already if it was renamed.
             let _ = std::fs::remove_file(temporary);
         }
     }
+}
+
+/// Name of the temporary file that [`TempFile::kept`] uses.
+pub(super) fn kept_path(target: &Path) -> PathBuf {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(target.file_name().unwrap_or_default());
+    name.push(".resume");
+    target.with_file_name(name)
+}
+
+fn check_target(target: &Path) -> Result<(), ArtifactError> {
+    let fail = |kind| Err(ArtifactError::new(kind).with_path(target));
+    if target.file_name().is_none() {
+        return fail(K::TargetPath { problem: "does not end in a file name" });
+    }
+    match target.symlink_metadata() {
+        Ok(_) => fail(K::Exists),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(source) => fail(K::Io { what: "cannot create the file", source }),
+    }
+}
+
+/// Calls `step` with the bytes done until all are.
+#[cfg(windows)]
+fn each(all: usize, mut step: impl FnMut(usize) -> io::Result<usize>) -> io::Result<()> {
+    let mut done = 0;
+    while done < all {
+        match step(done) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => done += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
 }
 
 /// The directory that holds `path`.
@@ -201,6 +285,31 @@ mod tests {
             drop(dropped);
             assert_eq!(names(dir.path()), ["x.ninfer"]);
         }
+    }
+
+    #[test]
+    fn kept_files_stay_until_they_are_published_or_discarded() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("x");
+        assert!(TempFile::kept(&target, true).is_err());
+        let temp = TempFile::kept(&target, false).unwrap();
+        temp.write_at(2, b"cd").unwrap();
+        drop(temp);
+        assert_eq!(names(dir.path()), [".x.resume"]);
+        assert!(TempFile::kept(&target, false).is_err());
+        let mut temp = TempFile::kept(&target, true).unwrap();
+        temp.write_at(0, b"ab").unwrap();
+        let mut back = [0; 3];
+        temp.read_at(1, &mut back).unwrap();
+        assert_eq!(&back, b"bcd");
+        assert!(temp.read_at(2, &mut back).is_err());
+        temp.publish().unwrap();
+        drop(temp);
+        assert_eq!(names(dir.path()), ["x"]);
+        let mut temp = TempFile::kept(&dir.path().join("y"), false).unwrap();
+        temp.discard();
+        drop(temp);
+        assert_eq!(names(dir.path()), ["x"]);
     }
 
     #[test]

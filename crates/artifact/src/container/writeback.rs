@@ -58,7 +58,7 @@ fn reserve(file: &File, offset: u64, len: u64) {
 }
 
 #[cfg(target_os = "linux")]
-fn start(file: &File, offset: u64, len: u64) {
+pub(super) fn start(file: &File, offset: u64, len: u64) {
     let _ = rustix::fs::fadvise(file, offset, std::num::NonZeroU64::new(len), rustix::fs::Advice::DontNeed);
 }
 
@@ -66,7 +66,7 @@ fn start(file: &File, offset: u64, len: u64) {
 fn reserve(_: &File, _: u64, _: u64) {}
 
 #[cfg(not(target_os = "linux"))]
-fn start(_: &File, _: u64, _: u64) {}
+pub(super) fn start(_: &File, _: u64, _: u64) {}
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,10 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::coverage::Coverage;
 use super::header;
 use super::json::Json;
 use super::model::Span;
@@ -17,8 +20,9 @@ const CHUNK: usize = 1 << 20;
 
 /// Writes the payloads of a planned artifact.
 ///
-/// Each object receives its bytes front to back, in as many pieces as the caller likes; objects may come in any order
-/// or interleaved. Memory does not grow with the artifact. The artifact appears under its name in
+/// Each object receives its bytes front to back ([`ArtifactWriter::write`]) or anywhere, from any thread
+/// ([`ArtifactWriter::write_at`]), in as many pieces as the caller likes but each byte once; objects may come in any
+/// order or interleaved. Memory does not grow with the artifact. The artifact appears under its name in
 /// [`ArtifactWriter::finish`], complete and never in place of another file; dropping the writer before, in a panic
 /// too, removes everything it created.
 #[derive(Debug)]
@@ -26,9 +30,17 @@ pub struct ArtifactWriter {
     layout: Layout,
     temps: Vec<TempFile>,
     file_bytes: Vec<u64>,
-    written: Vec<u64>,
+    // End of what was appended to each object.
+    appended: Vec<u64>,
+    coverage: Mutex<Vec<Coverage>>,
     write_back: WriteBack,
-    failed: bool,
+    failed: AtomicBool,
+}
+
+/// Gaps are never written: a file of the right length reads as zeros.
+fn set_length(temp: &TempFile, bytes: u64) -> Result<(), ArtifactError> {
+    let fail = |e| ArtifactError::io("cannot give the file its length", e).with_path(temp.target());
+    temp.file().set_len(bytes).map_err(fail)
 }
 
 /// What was published.
@@ -44,18 +56,48 @@ pub struct Written {
 
 impl ArtifactWriter {
     pub(super) fn new(layout: Layout) -> Result<Self, ArtifactError> {
-        let (mut temps, mut file_bytes) = (Vec::new(), Vec::new());
+        let mut temps = Vec::new();
         for (path, bytes) in layout.files() {
             let temp = TempFile::create(&path)?;
-            // Gaps are never written: a file of the right length reads as zeros.
-            temp.file().set_len(bytes).map_err(|e| {
-                ArtifactError::io("cannot give the file its length", e).with_path(temp.target())
-            })?;
+            set_length(&temp, bytes)?;
             temps.push(temp);
-            file_bytes.push(bytes);
         }
-        let written = vec![0; layout.directory().objects().len()];
-        Ok(Self { layout, temps, file_bytes, written, write_back: WriteBack::default(), failed: false })
+        Ok(Self::with_files(layout, temps))
+    }
+
+    /// A writer whose temporary files have names and stay when it is dropped unfinished. `continued` tells whether
+    /// they were there: then all of them must have their lengths.
+    pub(crate) fn resumable(layout: Layout, continued: bool) -> Result<Self, ArtifactError> {
+        let mut temps = Vec::new();
+        for (path, bytes) in layout.files() {
+            let temp = TempFile::kept(&path, continued)?;
+            if continued {
+                let fail = |e| ArtifactError::io("cannot read the file's length", e).with_path(temp.target());
+                let found = temp.file().metadata().map_err(fail)?.len();
+                if found != bytes {
+                    let kind = K::FileLength { found, wanted: bytes };
+                    return Err(ArtifactError::new(kind).with_path(temp.path()));
+                }
+            } else {
+                set_length(&temp, bytes)?;
+            }
+            temps.push(temp);
+        }
+        Ok(Self::with_files(layout, temps))
+    }
+
+    fn with_files(layout: Layout, temps: Vec<TempFile>) -> Self {
+        let file_bytes = layout.files().into_iter().map(|(_, bytes)| bytes).collect();
+        let objects = layout.directory().objects().len();
+        Self {
+            layout,
+            temps,
+            file_bytes,
+            appended: vec![0; objects],
+            coverage: Mutex::new(vec![Coverage::default(); objects]),
+            write_back: WriteBack::default(),
+            failed: AtomicBool::new(false),
+        }
     }
 
     /// The plan being written.
@@ -95,7 +137,116 @@ impl ArtifactWriter {
             self.put(span, |mut file| file.write_all(head))?;
             rest = tail;
         }
-        self.written[index] += bytes.len() as u64;
+        self.appended(index, bytes.len() as u64)
+    }
+
+    /// Writes `bytes` at `offset` within the object at position `index` of the plan, from any thread. No byte may be
+    /// written twice.
+    ///
+    /// # Errors
+    /// Bytes outside the object or written before (nothing is written then); the operating system's refusals.
+    pub fn write_at(&self, index: usize, offset: u64, bytes: &[u8]) -> Result<(), ArtifactError> {
+        let len = bytes.len() as u64;
+        let spans = self.spans_at(index, offset, len)?;
+        self.cover(index, offset, len)?;
+        let mut rest = bytes;
+        for span in spans {
+            let (head, tail) = rest.split_at(span.len as usize);
+            let temp = &self.temps[span.file];
+            temp.write_at(span.offset, head).map_err(|e| {
+                self.failed.store(true, Ordering::Relaxed);
+                ArtifactError::io("cannot write", e).with_path(temp.target())
+            })?;
+            rest = tail;
+        }
+        Ok(())
+    }
+
+    /// Leaves the `len` bytes at `offset` within the object zero, as the files begin: they count as written.
+    ///
+    /// # Errors
+    /// As [`ArtifactWriter::write_at`].
+    pub fn leave_zero(&self, index: usize, offset: u64, len: u64) -> Result<(), ArtifactError> {
+        self.spans_at(index, offset, len)?;
+        self.cover(index, offset, len)
+    }
+
+    /// Reads bytes of an object back, as far as they were written.
+    ///
+    /// # Errors
+    /// Bytes outside the object; the operating system's refusals.
+    pub fn read_at(&self, index: usize, offset: u64, out: &mut [u8]) -> Result<(), ArtifactError> {
+        let mut rest = out;
+        for span in self.spans_at(index, offset, rest.len() as u64)? {
+            let (head, tail) = rest.split_at_mut(span.len as usize);
+            let temp = &self.temps[span.file];
+            temp.read_at(span.offset, head)
+                .map_err(|e| ArtifactError::io("cannot read back", e).with_path(temp.target()))?;
+            rest = tail;
+        }
+        Ok(())
+    }
+
+    /// Waits until everything written so far is on the disk.
+    ///
+    /// # Errors
+    /// The operating system's refusals.
+    pub fn synchronize(&self) -> Result<(), ArtifactError> {
+        for temp in &self.temps {
+            temp.file()
+                .sync_data()
+                .map_err(|e| ArtifactError::io("cannot write to disk", e).with_path(temp.target()))?;
+        }
+        Ok(())
+    }
+
+    /// Lets the system begin to write an object's bytes out and forget them, so that the last synchronisation does
+    /// not find everything still in memory. Advice: nothing depends on it.
+    pub(crate) fn write_out(&self, index: usize) {
+        if let Some(object) = self.layout.directory().objects().get(index)
+            && let Ok(spans) = self.spans_at(index, 0, object.bytes)
+        {
+            for span in spans {
+                super::writeback::start(self.temps[span.file].file(), span.offset, span.len);
+            }
+        }
+    }
+
+    /// Forgets that anything of the object was written, so that it can be written again.
+    pub(crate) fn restart(&self, index: usize) {
+        if let Some(coverage) = self.covered().get_mut(index) {
+            coverage.clear();
+        }
+    }
+
+    /// Makes the temporary files disappear even though they would be kept.
+    pub(crate) fn discard(&mut self) {
+        self.temps.iter_mut().for_each(TempFile::discard);
+    }
+
+    /// Path of the entry's temporary file, if it has one.
+    #[cfg(test)]
+    pub(crate) fn temporary(&self) -> Option<&std::path::Path> {
+        self.temps.first().map(TempFile::path)
+    }
+
+    fn covered(&self) -> MutexGuard<'_, Vec<Coverage>> {
+        // Nothing panics while holding it.
+        self.coverage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cover(&self, index: usize, offset: u64, len: u64) -> Result<(), ArtifactError> {
+        let mut covered = self.covered();
+        let Some(coverage) = covered.get_mut(index) else { return Ok(()) };
+        coverage.add(offset, offset.saturating_add(len)).map_err(|byte| {
+            let id = &self.layout.directory().objects()[index].id;
+            ArtifactError::new(K::WrittenTwice { byte }).in_object(id).with_path(self.layout.target())
+        })
+    }
+
+    fn appended(&mut self, index: usize, len: u64) -> Result<(), ArtifactError> {
+        self.cover(index, self.appended[index], len)?;
+        self.appended[index] += len;
         Ok(())
     }
 
@@ -108,8 +259,8 @@ impl ArtifactWriter {
         let index = self.index_of(id)?;
         let planned = self.layout.directory().objects()[index].bytes;
         let mut buffer = vec![0; CHUNK.min(usize::try_from(planned).unwrap_or(CHUNK))];
-        while self.written[index] < planned {
-            let want = (planned - self.written[index]).min(buffer.len() as u64) as usize;
+        while self.appended[index] < planned {
+            let want = (planned - self.appended[index]).min(buffer.len() as u64) as usize;
             let got = loop {
                 match source.read(&mut buffer[..want]) {
                     Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -118,7 +269,7 @@ impl ArtifactWriter {
             };
             let got = got.map_err(|e| ArtifactError::io("cannot read the source", e).in_object(id))?;
             if got == 0 {
-                let kind = K::SourceShort { written: self.written[index], planned };
+                let kind = K::SourceShort { written: self.appended[index], planned };
                 return Err(ArtifactError::new(kind).in_object(id));
             }
             self.append(index, &buffer[..got])?;
@@ -149,10 +300,10 @@ impl ArtifactWriter {
                 copied = io::copy(&mut from.take(span.len), &mut file)?;
                 Ok(())
             })?;
-            self.written[index] += copied;
+            self.appended(index, copied)?;
             if copied < span.len {
                 let planned = self.layout.directory().objects()[index].bytes;
-                let kind = K::SourceShort { written: self.written[index], planned };
+                let kind = K::SourceShort { written: self.appended[index], planned };
                 return Err(ArtifactError::new(kind).in_object(&id));
             }
             at += span.len;
@@ -162,18 +313,22 @@ impl ArtifactWriter {
 
     /// Where the next `len` bytes of the object go.
     fn reserve_spans(&self, index: usize, len: u64) -> Result<Vec<Span>, ArtifactError> {
+        self.spans_at(index, self.appended.get(index).copied().unwrap_or(0), len)
+    }
+
+    /// Where the `len` bytes at `offset` within the object go.
+    fn spans_at(&self, index: usize, offset: u64, len: u64) -> Result<Vec<Span>, ArtifactError> {
         let directory = self.layout.directory();
         let Some(object) = directory.objects().get(index) else {
             let kind = K::NoObject { id: format!("#{index}"), objects: directory.objects().len() };
             return Err(ArtifactError::new(kind).with_path(self.layout.target()));
         };
-        let done = self.written[index];
-        let remaining = object.bytes - done;
+        let remaining = object.bytes.saturating_sub(offset);
         if len > remaining {
             let kind = K::TooManyBytes { given: len, remaining, planned: object.bytes };
             return Err(ArtifactError::new(kind).in_object(&object.id).with_path(self.layout.target()));
         }
-        let begin = object.offset + done;
+        let begin = object.offset + offset.min(object.bytes);
         directory.spans(begin, begin + len)
     }
 
@@ -183,7 +338,7 @@ impl ArtifactWriter {
         self.write_back.will_write(span.file, file, span.offset, span.len, self.file_bytes[span.file]);
         let result = file.seek(SeekFrom::Start(span.offset)).and_then(|_| write(file));
         if let Err(e) = result {
-            self.failed = true;
+            self.failed.store(true, Ordering::Relaxed);
             return Err(ArtifactError::io("cannot write", e).with_path(temp.target()));
         }
         self.write_back.wrote(file, span.offset + span.len);
@@ -254,15 +409,16 @@ impl ArtifactWriter {
 
     fn check_coverage(&self) -> Result<(), ArtifactError> {
         let path = self.layout.target();
-        if self.failed {
+        if self.failed.load(Ordering::Relaxed) {
             let e = io::Error::other("an earlier write failed");
             return Err(ArtifactError::io("cannot finish", e).with_path(path));
         }
         let objects = self.layout.directory().objects();
-        let open = || objects.iter().zip(&self.written).filter(|(o, w)| o.bytes != **w);
+        let covered = self.covered();
+        let open = || objects.iter().zip(covered.iter().map(Coverage::bytes)).filter(|(o, w)| o.bytes != *w);
         match open().next() {
             None => Ok(()),
-            Some((first, &written)) => {
+            Some((first, written)) => {
                 let kind = K::Coverage {
                     incomplete: open().count(),
                     objects: objects.len(),

@@ -14,10 +14,13 @@
 
 mod compare;
 mod metadata;
+mod pattern;
 mod plan;
+mod recipe;
 mod run;
 
 pub(crate) use metadata::section as metadata_section;
 
 pub use compare::{CompareReport, Difference, Mismatch, compare_gguf};
 pub use plan::{Action, Conversion, ConvertOptions, ConvertedTensor, Resource, plan_gguf};
+pub use recipe::{Bind, DefaultRule, ImportanceName, ImportanceUse, OneOrMore, Recipe, Rule};
