@@ -206,6 +206,18 @@ fn refusal_list(refusals: &[Refusal]) -> String {
     text
 }
 
+fn unplannable(refusals: &[Refusal], rules: &[String]) -> String {
+    let mut text = match refusals {
+        [] => format!("{} rule(s) of the recipe do not fit the source:", rules.len()),
+        _ => refusal_list(refusals),
+    };
+    for rule in rules {
+        text.push_str("\n  ");
+        text.push_str(rule);
+    }
+    text
+}
+
 /// The reasons. Byte counts and offsets are in bytes, dimensions and ranges in elements.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -335,6 +347,18 @@ pub enum ArtifactErrorKind {
     /// The operation was stopped by its progress callback.
     #[error("stopped on request after {done} of {total} bytes; nothing was written")]
     Cancelled { done: u64, total: u64 },
+    /// As [`Cancelled`](Self::Cancelled), of a conversion that can be resumed.
+    #[error("stopped after {done} of {total} bytes; run it again with resume to go on")]
+    Interrupted { done: u64, total: u64 },
+    /// A memory budget that does not suffice.
+    #[error("{what} of it needs {needed} bytes of memory, more than the budget of {budget}")]
+    Memory { budget: u64, needed: u64, what: &'static str },
+    /// An interrupted conversion that is not this one.
+    #[error("the interrupted conversion cannot go on: {what}; remove this file to begin anew")]
+    CannotResume { what: &'static str },
+    /// Another process has the conversion in hand.
+    #[error("another process is at work on this conversion")]
+    JournalInUse,
     /// No randomness for a new artifact id.
     #[error("the operating system gave no random bytes for the artifact id: {message}")]
     NoRandomness { message: String },
@@ -345,6 +369,9 @@ pub enum ArtifactErrorKind {
     /// Source tensors that cannot be converted; all of them.
     #[error("{}", refusal_list(refusals))]
     Refused { refusals: Vec<Refusal> },
+    /// A recipe and a source that do not go together: every tensor and every rule concerned.
+    #[error("{}", unplannable(refusals, rules))]
+    Unplannable { refusals: Vec<Refusal>, rules: Vec<String> },
     /// A source file is not the one that was planned from.
     #[error("the file changed since the conversion was planned")]
     SourceChanged,

@@ -118,17 +118,22 @@ impl Importance {
     /// importance matrices.
     #[must_use]
     pub fn values(&self) -> Vec<f32> {
-        let several = self.experts() > 1;
-        let mut out = Vec::with_capacity(self.sums.len());
-        for (row, &count) in self.sums.chunks_exact(self.channels()).zip(&self.counts) {
-            if several && count == 0.0 {
-                out.resize(out.len() + row.len(), 1.0);
-            } else {
-                let n = count.max(1.0);
-                out.extend(row.iter().map(|&s| (f64::from(s) / n) as f32));
-            }
+        (0..self.experts()).flat_map(|e| self.expert_values(e)).collect()
+    }
+
+    /// Row `expert` of [`Importance::values`]: K values, none for an expert that does not exist.
+    #[must_use]
+    pub fn expert_values(&self, expert: usize) -> Vec<f32> {
+        let k = self.channels();
+        let (Some(row), Some(&count)) = (self.sums.chunks_exact(k).nth(expert), self.counts.get(expert))
+        else {
+            return Vec::new();
+        };
+        if self.experts() > 1 && count == 0.0 {
+            return vec![1.0; k];
         }
-        out
+        let n = count.max(1.0);
+        row.iter().map(|&s| (f64::from(s) / n) as f32).collect()
     }
 
     /// The same data for a tensor of `experts` experts with `channels` channels. A legacy vector, which does not

@@ -22,5 +22,6 @@ pub use model::{
 };
 pub use plan::{ArtifactPlan, Layout, MAX_FILES};
 pub use reader::Artifact;
+pub(crate) use temp::remove_kept;
 pub use verify::{Gap, NonFinite, Progress, StructureReport, TensorValues, ValueOptions, ValueReport};
 pub use writer::{ArtifactWriter, Written};

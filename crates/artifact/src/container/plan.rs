@@ -319,6 +319,11 @@ impl Layout {
         &self.directory
     }
 
+    /// The directory's text.
+    pub(crate) fn text(&self) -> &str {
+        &self.text.text
+    }
+
     /// The files with their paths and their whole lengths in bytes; the entry comes first.
     #[must_use]
     pub fn files(&self) -> Vec<(PathBuf, u64)> {

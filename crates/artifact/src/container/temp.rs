@@ -172,6 +172,17 @@ pub(super) fn kept_path(target: &Path) -> PathBuf {
     target.with_file_name(name)
 }
 
+/// Removes the temporary file that [`TempFile::kept`] would use, if there is one.
+pub(crate) fn remove_kept(target: &Path) -> Result<(), ArtifactError> {
+    let path = kept_path(target);
+    match std::fs::remove_file(&path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => {
+            Err(ArtifactError::io("cannot remove an old temporary file", e).with_path(&path))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn check_target(target: &Path) -> Result<(), ArtifactError> {
     let fail = |kind| Err(ArtifactError::new(kind).with_path(target));
     if target.file_name().is_none() {

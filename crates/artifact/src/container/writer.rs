@@ -212,22 +212,9 @@ impl ArtifactWriter {
         }
     }
 
-    /// Forgets that anything of the object was written, so that it can be written again.
-    pub(crate) fn restart(&self, index: usize) {
-        if let Some(coverage) = self.covered().get_mut(index) {
-            coverage.clear();
-        }
-    }
-
     /// Makes the temporary files disappear even though they would be kept.
     pub(crate) fn discard(&mut self) {
         self.temps.iter_mut().for_each(TempFile::discard);
-    }
-
-    /// Path of the entry's temporary file, if it has one.
-    #[cfg(test)]
-    pub(crate) fn temporary(&self) -> Option<&std::path::Path> {
-        self.temps.first().map(TempFile::path)
     }
 
     fn covered(&self) -> MutexGuard<'_, Vec<Coverage>> {

@@ -13,14 +13,32 @@
 //!   resource.
 
 mod compare;
+mod decide;
+mod encode;
+mod geometry;
+mod journal;
 mod metadata;
 mod pattern;
 mod plan;
+mod planned;
 mod recipe;
+mod report;
+mod resolve;
 mod run;
+mod session;
+mod statistics;
 
 pub(crate) use metadata::section as metadata_section;
 
 pub use compare::{CompareReport, Difference, Mismatch, compare_gguf};
 pub use plan::{Action, Conversion, ConvertOptions, ConvertedTensor, Resource, plan_gguf};
 pub use recipe::{Bind, DefaultRule, ImportanceName, ImportanceUse, OneOrMore, Recipe, Rule};
+
+pub use encode::EncodedRows;
+pub use planned::{
+    ImportanceFile, MethodUsed, Piece, PlanOptions, PlannedResource, PlannedTensor, RecipePlan,
+};
+pub use report::Converted;
+pub use resolve::plan_recipe;
+pub use session::{DEFAULT_MEMORY, RunOptions, Session};
+pub use statistics::{RowStatistics, TensorStatistics};

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test program uses some of it")]
 
 pub mod gguf;
+pub mod recipe;
 pub mod safetensors;
 
 use std::path::Path;

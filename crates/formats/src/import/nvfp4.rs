@@ -21,11 +21,11 @@ pub enum Nvfp4Global {
 }
 
 impl Nvfp4Global {
-    /// The divisor word.
+    /// The divisor word of source matrix `index`, which only serves messages.
     ///
     /// # Errors
-    /// Neither value nor divisor may be anything but finite and positive.
-    fn divisor(self, index: usize) -> Result<u32, FormatError> {
+    /// [`FormatError::Invalid`] if value or divisor is anything but finite and positive.
+    pub fn divisor(self, index: usize) -> Result<u32, FormatError> {
         let (given, divisor) = match self {
             Self::Divisor(d) => (d, d),
             Self::Multiplier(v) => (v, 1.0 / v),

@@ -1,0 +1,396 @@
+//! Working out the words of some rows of a planned tensor.
+
+use std::ops::Range;
+
+use ninfer_formats::encoder::{EncoderId, Params, RowEncoder, RowPlanes, Source, Values, cast_direct};
+use ninfer_formats::float::bf16;
+use ninfer_formats::import::nvfp4::{check_scales, swizzle_tile};
+use ninfer_formats::layout::BlockScale;
+use ninfer_formats::{FormatError, FormatId, ShapeText, TensorView, encoded_size};
+use ninfer_simd_ops::{Dispatch, decode_f32, encode_rows};
+
+use super::planned::{MethodUsed, Piece, PlannedTensor, RecipePlan};
+use super::statistics::RowStatistics;
+use crate::error::{ArtifactError, ArtifactErrorKind as K};
+use crate::source::{Content, TensorSource};
+
+/// Rows of a tile of `nvfp4`.
+pub(super) const TILE: u64 = 128;
+/// Bytes that encoders keep beside the buffers counted here: what a search needs for a row, and stacks.
+const SCRATCH: u64 = 64 << 10;
+
+/// Words of some rows of a planned tensor, and the sums of each row's errors.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EncodedRows {
+    /// A payload of the format with just these rows (and for `nvfp4` one divisor).
+    pub payload: Vec<u8>,
+    /// One entry a row; empty for imported words, which have no error.
+    pub statistics: Vec<RowStatistics>,
+}
+
+/// Memory for one unit of work, kept from unit to unit.
+#[derive(Debug, Default)]
+pub(super) struct Buffers {
+    pub(super) values: Vec<f32>,
+    integers: Vec<i64>,
+    decoded: Vec<f32>,
+    pub(super) out: EncodedRows,
+    importance: Option<(usize, usize, usize, Vec<f32>)>,
+}
+
+/// What a unit of `rows` rows needs, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Need {
+    values: u64,
+    integers: u64,
+    decoded: u64,
+    payload: u64,
+    statistics: u64,
+    fixed: u64,
+}
+
+impl Need {
+    /// All of it.
+    pub(super) fn total(&self) -> u64 {
+        [self.values, self.integers, self.decoded, self.payload, self.statistics, self.fixed]
+            .into_iter()
+            .fold(0, u64::saturating_add)
+    }
+
+    /// For `rows` rows of a tensor; `None` if the format cannot have so many.
+    pub(super) fn of(plan: &RecipePlan, t: &PlannedTensor, rows: u64) -> Option<Self> {
+        let k = t.k();
+        let elements = rows.checked_mul(k)?;
+        let payload = encoded_size(t.format, &[rows, k], 1).ok()?;
+        let mut need = Self { payload, fixed: SCRATCH, ..Self::default() };
+        if t.is_encoded() {
+            let integers = t.pieces.iter().any(|p| holds_integers(plan, p));
+            if integers {
+                need.integers = elements.checked_mul(8)?;
+            } else {
+                need.values = elements.checked_mul(4)?;
+                need.decoded = k.checked_mul(4)?;
+                need.statistics = rows.checked_mul(size_of::<RowStatistics>() as u64)?;
+            }
+            // Importance, a row of cast words, and the search's own copies of a row.
+            need.fixed = SCRATCH.checked_add(k.checked_mul(32)?)?;
+        }
+        Some(need)
+    }
+}
+
+fn holds_integers(plan: &RecipePlan, piece: &Piece) -> bool {
+    let tensor = plan.source.tensors().get(piece.source);
+    tensor.is_some_and(|t| matches!(t.content, Content::Integers(_)))
+}
+
+impl Buffers {
+    /// Makes room for a unit and nothing more than it needs or `limit` allows; returns the bytes held.
+    pub(super) fn fit(&mut self, need: &Need, limit: u64) -> Result<u64, ArtifactError> {
+        if self.held(need) > limit {
+            *self = Self::default();
+        }
+        room(&mut self.values, need.values / 4)?;
+        room(&mut self.integers, need.integers / 8)?;
+        room(&mut self.decoded, need.decoded / 4)?;
+        room(&mut self.out.payload, need.payload)?;
+        room(&mut self.out.statistics, need.statistics / size_of::<RowStatistics>() as u64)?;
+        Ok(self.held(&Need::default()) + need.fixed)
+    }
+
+    /// Bytes held once there is room for `need`.
+    fn held(&self, need: &Need) -> u64 {
+        let one = |capacity: usize, size: usize, need: u64| ((capacity * size) as u64).max(need);
+        one(self.values.capacity(), 4, need.values)
+            + one(self.integers.capacity(), 8, need.integers)
+            + one(self.decoded.capacity(), 4, need.decoded)
+            + one(self.out.payload.capacity(), 1, need.payload)
+            + one(self.out.statistics.capacity(), size_of::<RowStatistics>(), need.statistics)
+            + need.fixed
+    }
+}
+
+/// Exactly as much room as is missing: growth by doubling would break the budget.
+fn room<T>(buffer: &mut Vec<T>, len: u64) -> Result<(), ArtifactError> {
+    buffer.clear();
+    let too_large = |bytes| ArtifactError::new(K::TooLarge { bytes });
+    let len = usize::try_from(len).map_err(|_| too_large(len))?;
+    if buffer.capacity() < len {
+        *buffer = Vec::new();
+        buffer.try_reserve_exact(len).map_err(|_| too_large(len as u64 * size_of::<T>() as u64))?;
+    }
+    Ok(())
+}
+
+/// Where rows of a planned tensor come from: the piece, its position, and the rows of the source.
+pub(super) fn piece_of<'t>(
+    t: &'t PlannedTensor,
+    rows: &Range<u64>,
+) -> Result<(usize, &'t Piece, Range<u64>), ArtifactError> {
+    let mut begin = 0;
+    for (i, piece) in t.pieces.iter().enumerate() {
+        let end = begin + (piece.rows.end - piece.rows.start);
+        if rows.start < end {
+            if rows.end > end || rows.start >= rows.end {
+                break;
+            }
+            let at = |r: u64| piece.rows.start + (r - begin);
+            return Ok((i, piece, at(rows.start)..at(rows.end)));
+        }
+        begin = end;
+    }
+    let kind = K::SourceRows { begin: rows.start, end: rows.end, rows: t.rows() };
+    Err(ArtifactError::new(kind).in_object(&t.name))
+}
+
+/// Cuts a tensor into units of at most `most` rows that lie in one piece, in one expert where importance has several,
+/// and on whole tiles where the format has them.
+pub(super) fn units(plan: &RecipePlan, t: &PlannedTensor, most: u64) -> Vec<Range<u64>> {
+    let most = if t.format == FormatId::Nvfp4 { (most / TILE).max(1) * TILE } else { most.max(1) };
+    let mut out = Vec::new();
+    let mut base = 0;
+    for piece in &t.pieces {
+        let rows = &piece.rows;
+        let per_expert = rows_per_expert(plan, piece);
+        let mut at = rows.start;
+        while at < rows.end {
+            // Units begin at multiples of `most` of the piece, and experts at their own.
+            let expert_end = (at / per_expert).saturating_add(1).saturating_mul(per_expert);
+            let end = at.saturating_add(most).min(rows.end).min(expert_end);
+            out.push(base + (at - rows.start)..base + (end - rows.start));
+            at = end;
+        }
+        base += rows.end - rows.start;
+    }
+    out
+}
+
+/// Rows of one expert, if importance tells them apart.
+fn rows_per_expert(plan: &RecipePlan, piece: &Piece) -> u64 {
+    let several = piece.importance.as_ref().map_or(1, |i| i.experts() as u64);
+    match plan.source.tensors().get(piece.source) {
+        Some(t) if several > 1 => (t.rows() / several).max(1),
+        _ => u64::MAX,
+    }
+}
+
+impl RecipePlan {
+    /// Works out the words of rows of a planned tensor that lie in one of its pieces. Results do not depend on how
+    /// rows are chunked, the instruction set, or threads.
+    ///
+    /// # Errors
+    /// A tensor of the caller's own method; rows outside the tensor or across pieces; what reading, importing and
+    /// encoding refuse, with tensor and row.
+    pub fn encode(
+        &self,
+        tensor: usize,
+        rows: Range<u64>,
+        dispatch: &Dispatch,
+    ) -> Result<EncodedRows, ArtifactError> {
+        let need = Need::of(self, self.tensor(tensor)?, rows.end.saturating_sub(rows.start));
+        let mut buffers = Buffers::default();
+        buffers.fit(&need.unwrap_or_default(), u64::MAX)?;
+        self.encode_into(tensor, rows, dispatch, &mut buffers)?;
+        Ok(buffers.out)
+    }
+
+    /// The source's values of rows that lie in one piece of a planned tensor, row-major.
+    ///
+    /// # Errors
+    /// As [`RecipePlan::encode`].
+    pub fn values(&self, tensor: usize, rows: Range<u64>, out: &mut [f32]) -> Result<(), ArtifactError> {
+        let t = self.tensor(tensor)?;
+        let (_, piece, rows) = piece_of(t, &rows)?;
+        self.source.read_values(piece.source, rows, out).map_err(|e| e.in_object(&t.name))
+    }
+
+    /// Ranges of rows of a planned tensor that may be encoded on their own, of at most `most` rows (whole tiles for
+    /// `nvfp4`).
+    ///
+    /// # Errors
+    /// No such tensor.
+    pub fn units(&self, tensor: usize, most: u64) -> Result<Vec<Range<u64>>, ArtifactError> {
+        Ok(units(self, self.tensor(tensor)?, most))
+    }
+
+    pub(super) fn encode_into(
+        &self,
+        tensor: usize,
+        rows: Range<u64>,
+        dispatch: &Dispatch,
+        buffers: &mut Buffers,
+    ) -> Result<(), ArtifactError> {
+        let t = self.tensor(tensor)?;
+        let (_, piece, source_rows) = piece_of(t, &rows)?;
+        let name = self.source.tensors().get(piece.source).map_or("", |s| s.name.as_str());
+        let format = |e: FormatError| ArtifactError::new(K::Format(e)).in_tensor(name);
+        let fail = |e: ArtifactError| e.in_tensor(name).in_object(&t.name);
+        let too_large =
+            || ArtifactError::new(K::TooLarge { bytes: rows.end - rows.start }).in_object(&t.name);
+        let n = usize::try_from(rows.end - rows.start).map_err(|_| too_large())?;
+        let k = usize::try_from(t.k()).map_err(|_| too_large())?;
+        let elements = n.checked_mul(k).ok_or_else(too_large)?;
+        let size = encoded_size(t.format, &[n as u64, k as u64], 1).map_err(format)?;
+        let size = usize::try_from(size).map_err(|_| too_large())?;
+        buffers.out.payload.clear();
+        buffers.out.payload.resize(size, 0);
+        buffers.out.statistics.clear();
+        let payload = &mut buffers.out.payload[..];
+        match &t.method {
+            MethodUsed::Callable(_) => {
+                let e = FormatError::Unsupported {
+                    format: t.format.name(),
+                    what: format!("its words come from {}", t.method.name()),
+                };
+                return Err(format(e).in_object(&t.name));
+            }
+            MethodUsed::Import if t.format == FormatId::Nvfp4 => {
+                return nvfp4(&*self.source, piece.source, &source_rows, payload).map_err(fail);
+            }
+            MethodUsed::Import => {
+                let mut planes = RowPlanes::of_payload(t.format, n, k, payload).map_err(format)?;
+                return self
+                    .source
+                    .import_rows(piece.source, t.format, source_rows, &mut planes)
+                    .map_err(fail);
+            }
+            MethodUsed::Encode(_) => {}
+        }
+        if holds_integers(self, piece) {
+            buffers.integers.clear();
+            buffers.integers.resize(elements, 0);
+            self.source
+                .read_integers(piece.source, source_rows.clone(), &mut buffers.integers)
+                .map_err(fail)?;
+            let rows = buffers.integers.chunks_exact(k).map(Values::I64);
+            return cast_rows(t.format, source_rows.start, k, rows, payload).map_err(|e| fail(format(e)));
+        }
+        buffers.values.clear();
+        buffers.values.resize(elements, 0.0);
+        self.source.read_values(piece.source, source_rows.clone(), &mut buffers.values).map_err(fail)?;
+        let weights = importance(self, piece, source_rows.start, tensor, &mut buffers.importance);
+        match (&t.method, t.format) {
+            (MethodUsed::Encode(EncoderId::CastDirect), FormatId::Bf16) => {
+                for (word, &x) in payload.as_chunks_mut::<2>().0.iter_mut().zip(&buffers.values) {
+                    *word = bf16::from_f32(x).to_le_bytes();
+                }
+            }
+            (MethodUsed::Encode(EncoderId::CastDirect), FormatId::Fp32) => {
+                for (word, &x) in payload.as_chunks_mut::<4>().0.iter_mut().zip(&buffers.values) {
+                    *word = x.to_bits().to_le_bytes();
+                }
+            }
+            (MethodUsed::Encode(EncoderId::CastDirect), _) => {
+                let rows = buffers.values.chunks_exact(k).map(Values::F32);
+                cast_rows(t.format, source_rows.start, k, rows, payload).map_err(|e| fail(format(e)))?;
+            }
+            (MethodUsed::Encode(encoder), _) => {
+                let params = Params { importance: weights, negative_scales: t.negative_scales };
+                let encoder = RowEncoder::new(t.format, *encoder, k, params).map_err(|e| fail(format(e)))?;
+                let planes = RowPlanes::of_payload(t.format, n, k, payload).map_err(format)?;
+                encode_rows(&encoder, Source::F32(&buffers.values), source_rows.start, planes, dispatch)
+                    .map_err(|e| fail(e.into()))?;
+            }
+            _ => {}
+        }
+        if t.format != FormatId::Int32 {
+            let view = TensorView::new(t.format, &[n as u64, k as u64], 1, &buffers.out.payload)
+                .map_err(|e| fail(format(e)))?;
+            compare(&view, &buffers.values, weights, &mut buffers.decoded, &mut buffers.out.statistics)?;
+        }
+        Ok(())
+    }
+}
+
+/// Decodes every row of the view and sums its errors.
+pub(super) fn compare(
+    view: &TensorView<'_>,
+    values: &[f32],
+    weights: Option<&[f32]>,
+    decoded: &mut Vec<f32>,
+    out: &mut Vec<RowStatistics>,
+) -> Result<(), ArtifactError> {
+    let k = view.k();
+    decoded.clear();
+    decoded.resize(k, 0.0);
+    for (r, x) in values.chunks_exact(k).enumerate() {
+        let row = view.row_range(r, r + 1).map_err(|e| ArtifactError::new(K::Format(e)))?;
+        decode_f32(&row, decoded, &Dispatch::threads(1))?;
+        out.push(RowStatistics::of(x, decoded, weights));
+    }
+    Ok(())
+}
+
+/// The importance of the expert that row `row` of the piece's source belongs to, kept for the next rows.
+pub(super) fn importance<'b>(
+    plan: &RecipePlan,
+    piece: &Piece,
+    row: u64,
+    tensor: usize,
+    kept: &'b mut Option<(usize, usize, usize, Vec<f32>)>,
+) -> Option<&'b [f32]> {
+    let importance = piece.importance.as_ref()?;
+    let expert = usize::try_from(row / rows_per_expert(plan, piece)).unwrap_or(0);
+    let key = (tensor, piece.source, expert);
+    if !kept.as_ref().is_some_and(|(t, s, e, _)| (*t, *s, *e) == key) {
+        *kept = Some((key.0, key.1, key.2, importance.expert_values(expert)));
+    }
+    kept.as_ref().map(|(.., values)| &values[..])
+}
+
+/// `cast_direct` row by row; errors count rows from `row0`.
+fn cast_rows<'v>(
+    format: FormatId,
+    row0: u64,
+    k: usize,
+    rows: impl Iterator<Item = Values<'v>>,
+    payload: &mut [u8],
+) -> Result<(), FormatError> {
+    let row_bytes = encoded_size(format, &[1, k as u64], 1)? as usize;
+    for (r, (row, out)) in rows.zip(payload.chunks_exact_mut(row_bytes)).enumerate() {
+        let words = cast_direct(format, &[1, k as u64], row).map_err(|e| match e {
+            FormatError::Source { format, index, value, rule } => {
+                let column = index.0.last().copied().unwrap_or(0);
+                let index = ShapeText(vec![row0 + r as u64, column]);
+                FormatError::Source { format, index, value, rule }
+            }
+            other => other,
+        })?;
+        out.copy_from_slice(&words);
+    }
+    Ok(())
+}
+
+/// Imports whole tiles of an `nvfp4` tensor, with its divisor at the end.
+fn nvfp4(
+    source: &dyn TensorSource,
+    tensor: usize,
+    rows: &Range<u64>,
+    payload: &mut [u8],
+) -> Result<(), ArtifactError> {
+    let format = |e: FormatError| ArtifactError::new(K::Format(e));
+    let all = source.tensor(tensor)?;
+    let (n, k) = (rows.end - rows.start, all.k());
+    let words = source.nvfp4(tensor)?;
+    let changed = || ArtifactError::new(K::SourceChanged);
+    let (Some(plan), Ok(k_usize)) = (BlockScale::plan(n, k, 1), usize::try_from(k)) else {
+        return Err(ArtifactError::new(K::TooLarge { bytes: n.saturating_mul(k) }));
+    };
+    let slice = |row: u64| -> Option<Range<usize>> {
+        let (begin, end) = (rows.start.checked_mul(row)?, rows.end.checked_mul(row)?);
+        Some(usize::try_from(begin).ok()?..usize::try_from(end).ok()?)
+    };
+    let codes = slice(k / 2).and_then(|r| words.codes.get(r)).ok_or_else(changed)?;
+    let scales = slice(k / 16).and_then(|r| words.scales.get(r)).ok_or_else(changed)?;
+    check_scales(scales, k_usize / 16, rows.start).map_err(format)?;
+    // The payload is in memory, so its offsets fit.
+    let (scale_at, divisor_at) = (plan.scale_at as usize, plan.divisor_at as usize);
+    payload[..codes.len()].copy_from_slice(codes);
+    let tile = 8 * k_usize;
+    for (scales, out) in scales.chunks_exact(tile).zip(payload[scale_at..divisor_at].chunks_exact_mut(tile)) {
+        swizzle_tile(scales, k_usize, out).map_err(format)?;
+    }
+    let divisor = words.global.divisor(0).map_err(format)?;
+    payload[divisor_at..].copy_from_slice(&divisor.to_le_bytes());
+    Ok(())
+}
