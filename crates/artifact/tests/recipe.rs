@@ -32,28 +32,28 @@ fn whole(format: FormatId, method: EncoderId, n: usize, k: usize, x: &[f32], par
 #[test]
 fn every_method_and_format_in_any_chunks_with_any_threads() {
     let dir = tempfile::tempdir().unwrap();
-    let (n, k) = (37, 512);
-    let x = values(&mut Random(1), n * k);
+    let k = 512;
+    let (x, tiles) = (values(&mut Random(1), 37 * k), values(&mut Random(2), 256 * k));
     // Integral values, for int32.
-    let whole_numbers: Vec<f32> = (0..n * k).map(|i| (i % 1000) as f32 - 500.0).collect();
-    let dims = [k as u64, n as u64];
-    let from = open(dir.path(), &[f32_tensor("m", &dims, &x), f32_tensor("i", &dims, &whole_numbers)]);
+    let whole_numbers: Vec<f32> = (0..37 * k).map(|i| (i % 1000) as f32 - 500.0).collect();
+    let all = [("m", 37, &x), ("i", 37, &whole_numbers), ("t", 256, &tiles)];
+    let tensors: Vec<Source> = all.iter().map(|&(name, n, x)| f32_tensor(name, &[k as u64, n], x)).collect();
+    let from = open(dir.path(), &tensors);
     for spec in &ENCODERS {
         for &format in spec.formats {
-            if format == FormatId::Nvfp4 {
-                continue;
-            }
-            let name = if format == FormatId::Int32 { "i" } else { "m" };
-            let other = if name == "m" { "i" } else { "m" };
+            let (name, n, x) = all[match format {
+                FormatId::Int32 => 1,
+                FormatId::Nvfp4 => 2,
+                _ => 0,
+            }];
             let recipe = format!(
-                "[[rule]]\nmatch = '{name}'\nformat = '{format}'\nmethod = '{}'\n[[rule]]\nmatch = '{other}'\ndrop = true",
+                "[[rule]]\nmatch = '{name}'\nformat = '{format}'\nmethod = '{}'\n[[rule]]\nmatch = '*'\ndrop = true",
                 spec.name
             );
-            let x = if name == "m" { &x } else { &whole_numbers };
-            let expected = whole(format, spec.id, n, k, x, Params::default());
+            let expected = whole(format, spec.id, n as usize, k, x, Params::default());
             let plan = plan(&from, &recipe).unwrap_or_else(|e| panic!("{e}"));
             let mut files = Vec::new();
-            for (memory, threads) in [(1 << 30, 1), (1 << 30, 5), (300_000, 1), (700_000, 2)] {
+            for (memory, threads) in [(1 << 30, 1), (1 << 30, 5), (600_000, 1), (1_200_000, 2)] {
                 let to = fresh(dir.path(), "out.ninfer");
                 let options =
                     RunOptions { memory: Some(memory), threads: Some(threads), ..RunOptions::default() };

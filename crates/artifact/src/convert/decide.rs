@@ -2,9 +2,11 @@
 
 use std::ops::Range;
 
+use ninfer_formats::encoder::nvfp4::Nvfp4Encoder;
 use ninfer_formats::encoder::{EncoderId, Params, RowEncoder};
 use ninfer_formats::{FormatError, FormatId, Scheme, ShapeText, encoded_size};
 
+use super::encode::TILE;
 use super::planned::MethodUsed;
 use super::recipe::{Method, Target, Treatment};
 use crate::source::{Content, FloatType, IntegerType, SourceTensor, TensorSource};
@@ -92,8 +94,8 @@ fn attempt(
         Scheme::Direct(_) if pieces.len() == 1 && rows == tensors[0].rows() => tensors[0].shape.clone(),
         _ => vec![rows, k],
     };
-    let divisors = if format == FormatId::Nvfp4 && method == MethodUsed::Import {
-        tiles(pieces)?;
+    let divisors = if format == FormatId::Nvfp4 {
+        tiles(pieces, method == MethodUsed::Import)?;
         pieces.len() as u64
     } else {
         1
@@ -104,7 +106,11 @@ fn attempt(
     {
         let k = usize::try_from(k).map_err(|_| "its rows are too long for this machine")?;
         let params = Params { importance: None, negative_scales };
-        RowEncoder::new(format, encoder, k, params).map_err(rule)?;
+        if format == FormatId::Nvfp4 {
+            Nvfp4Encoder::new(encoder, k, 1.0, params).map_err(rule)?;
+        } else {
+            RowEncoder::new(format, encoder, k, params).map_err(rule)?;
+        }
     }
     Ok(Decision { format, method, shape, divisors, bytes, negative_scales, fallback: None })
 }
@@ -187,18 +193,20 @@ fn check_values(format: FormatId, method: &MethodUsed, tensors: &[&SourceTensor]
     Ok(())
 }
 
-/// Rows of `nvfp4` come in whole tiles, and as many for each divisor.
-fn tiles(pieces: Pieces<'_>) -> Result<(), String> {
-    let first = &pieces[0].1;
+/// Rows of `nvfp4` come in whole tiles, as many for each divisor; words are imported in the source's own tiles.
+fn tiles(pieces: Pieces<'_>, import: bool) -> Result<(), String> {
+    let count = |rows: &Range<u64>| rows.end - rows.start;
     for (_, rows) in pieces {
-        if rows.start % 128 != 0 || rows.end % 128 != 0 {
+        if import && (!rows.start.is_multiple_of(TILE) || !rows.end.is_multiple_of(TILE)) {
             return Err(format!(
-                "nvfp4: rows come in tiles of 128, and rows {}..{} cut one",
+                "nvfp4: rows come in tiles of {TILE}, and rows {}..{} cut one",
                 rows.start, rows.end
             ));
         }
-        if rows.end - rows.start != first.end - first.start {
-            return Err("nvfp4: the parts of a stack must have equal numbers of rows".into());
+        if pieces.len() > 1 && (count(rows) != count(&pieces[0].1) || !count(rows).is_multiple_of(TILE)) {
+            return Err(format!(
+                "nvfp4: the parts of a stack must have equal numbers of rows, multiples of {TILE}"
+            ));
         }
     }
     Ok(())

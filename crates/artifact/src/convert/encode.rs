@@ -1,13 +1,15 @@
 //! Working out the words of some rows of a planned tensor.
 
 use std::ops::Range;
+use std::sync::PoisonError;
 
+use ninfer_formats::encoder::nvfp4::{self, Nvfp4Encoder};
 use ninfer_formats::encoder::{EncoderId, Params, RowEncoder, RowPlanes, Source, Values, cast_direct};
 use ninfer_formats::float::bf16;
 use ninfer_formats::import::nvfp4::{check_scales, swizzle_tile};
 use ninfer_formats::layout::BlockScale;
 use ninfer_formats::{FormatError, FormatId, ShapeText, TensorView, encoded_size};
-use ninfer_simd_ops::{Dispatch, decode_f32, encode_rows};
+use ninfer_simd_ops::{Dispatch, decode_f32, encode_nvfp4_tiles, encode_rows, nvfp4_largest};
 
 use super::planned::{MethodUsed, Piece, PlannedTensor, RecipePlan};
 use super::statistics::RowStatistics;
@@ -213,6 +215,61 @@ impl RecipePlan {
         Ok(units(self, self.tensor(tensor)?, most))
     }
 
+    /// The divisor of a piece by its largest magnitude, read once in runs of `rows` rows through `values`.
+    fn divisor(
+        &self,
+        tensor: usize,
+        number: usize,
+        rows: u64,
+        dispatch: &Dispatch,
+        values: &mut Vec<f32>,
+    ) -> Result<f32, ArtifactError> {
+        let t = self.tensor(tensor)?;
+        let Some(piece) = t.pieces.get(number) else { return Ok(1.0) };
+        let cell = {
+            let mut cells = self.divisors.lock().unwrap_or_else(PoisonError::into_inner);
+            cells.entry((tensor, number)).or_default().clone()
+        };
+        let mut known = cell.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(divisor) = *known {
+            return Ok(divisor);
+        }
+        // The plan has checked that the tensor's rows fit this machine.
+        let k = usize::try_from(t.k()).unwrap_or(usize::MAX);
+        let name = self.source.tensor(piece.source)?.name.as_str();
+        let fail = |e: ArtifactError| e.in_tensor(name).in_object(&t.name);
+        let mut largest = 0.0f32;
+        let mut at = piece.rows.start;
+        while at < piece.rows.end {
+            let end = at.saturating_add(rows.max(1)).min(piece.rows.end);
+            values.clear();
+            values.resize((end - at) as usize * k, 0.0);
+            self.source.read_values(piece.source, at..end, values).map_err(fail)?;
+            let found = nvfp4_largest(Source::F32(values), k, at, dispatch).map_err(|e| fail(e.into()))?;
+            largest = largest.max(found);
+            at = end;
+        }
+        let divisor = nvfp4::divisor(largest);
+        *known = Some(divisor);
+        Ok(divisor)
+    }
+
+    /// The divisor words of a planned tensor of `nvfp4`, one for each piece.
+    pub(super) fn divisor_words(&self, tensor: usize, dispatch: &Dispatch) -> Result<Vec<u8>, ArtifactError> {
+        let t = self.tensor(tensor)?;
+        let mut words = Vec::new();
+        for (number, piece) in t.pieces.iter().enumerate() {
+            let word = if t.is_encoded() {
+                self.divisor(tensor, number, TILE, dispatch, &mut Vec::new())?.to_bits()
+            } else {
+                let global = self.source.nvfp4(piece.source)?.global;
+                global.divisor(number).map_err(|e| ArtifactError::new(K::Format(e)).in_object(&t.name))?
+            };
+            words.extend_from_slice(&word.to_le_bytes());
+        }
+        Ok(words)
+    }
+
     pub(super) fn encode_into(
         &self,
         tensor: usize,
@@ -221,7 +278,7 @@ impl RecipePlan {
         buffers: &mut Buffers,
     ) -> Result<(), ArtifactError> {
         let t = self.tensor(tensor)?;
-        let (_, piece, source_rows) = piece_of(t, &rows)?;
+        let (number, piece, source_rows) = piece_of(t, &rows)?;
         let name = self.source.tensors().get(piece.source).map_or("", |s| s.name.as_str());
         let format = |e: FormatError| ArtifactError::new(K::Format(e)).in_tensor(name);
         let fail = |e: ArtifactError| e.in_tensor(name).in_object(&t.name);
@@ -245,7 +302,7 @@ impl RecipePlan {
                 return Err(format(e).in_object(&t.name));
             }
             MethodUsed::Import if t.format == FormatId::Nvfp4 => {
-                return nvfp4(&*self.source, piece.source, &source_rows, payload).map_err(fail);
+                return import_nvfp4(&*self.source, piece.source, &source_rows, payload).map_err(fail);
             }
             MethodUsed::Import => {
                 let mut planes = RowPlanes::of_payload(t.format, n, k, payload).map_err(format)?;
@@ -265,6 +322,10 @@ impl RecipePlan {
             let rows = buffers.integers.chunks_exact(k).map(Values::I64);
             return cast_rows(t.format, source_rows.start, k, rows, payload).map_err(|e| fail(format(e)));
         }
+        let divisor = match t.format {
+            FormatId::Nvfp4 => self.divisor(tensor, number, n as u64, dispatch, &mut buffers.values)?,
+            _ => 1.0,
+        };
         buffers.values.clear();
         buffers.values.resize(elements, 0.0);
         self.source.read_values(piece.source, source_rows.clone(), &mut buffers.values).map_err(fail)?;
@@ -283,6 +344,15 @@ impl RecipePlan {
             (MethodUsed::Encode(EncoderId::CastDirect), _) => {
                 let rows = buffers.values.chunks_exact(k).map(Values::F32);
                 cast_rows(t.format, source_rows.start, k, rows, payload).map_err(|e| fail(format(e)))?;
+            }
+            (MethodUsed::Encode(encoder), FormatId::Nvfp4) => {
+                let params = Params { importance: weights, negative_scales: t.negative_scales };
+                let encoder = Nvfp4Encoder::new(*encoder, k, divisor, params).map_err(|e| fail(format(e)))?;
+                let [codes, scales, word] = nvfp4::planes(n, k, payload).map_err(format)?;
+                word.copy_from_slice(&divisor.to_le_bytes());
+                let source = Source::F32(&buffers.values);
+                encode_nvfp4_tiles(&encoder, source, source_rows.start, codes, scales, dispatch)
+                    .map_err(|e| fail(e.into()))?;
             }
             (MethodUsed::Encode(encoder), _) => {
                 let params = Params { importance: weights, negative_scales: t.negative_scales };
@@ -362,7 +432,7 @@ fn cast_rows<'v>(
 }
 
 /// Imports whole tiles of an `nvfp4` tensor, with its divisor at the end.
-fn nvfp4(
+fn import_nvfp4(
     source: &dyn TensorSource,
     tensor: usize,
     rows: &Range<u64>,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use ninfer_formats::FormatId;
 use ninfer_formats::encoder::EncoderId;
@@ -192,7 +192,12 @@ pub struct RecipePlan {
     pub(super) dropped: Vec<(String, Option<Range<u64>>)>,
     pub(super) warnings: Vec<String>,
     pub(super) resources: Vec<PlannedResource>,
+    // Divisors of encoded `nvfp4`, by tensor and piece, as they become known.
+    pub(super) divisors: Divisors,
 }
+
+/// A cell for each: whoever comes first works the divisor out, others wait for it.
+pub(super) type Divisors = Mutex<HashMap<(usize, usize), Arc<Mutex<Option<f32>>>>>;
 
 impl RecipePlan {
     /// The tensors in the order of the artifact.

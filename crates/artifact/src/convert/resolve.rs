@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::decide::{Decision, decide};
 use super::pattern::Captures;
 use super::planned::{
-    ImportanceFile, MethodUsed, Piece, PlanOptions, PlannedResource, PlannedTensor, RecipePlan,
+    Divisors, ImportanceFile, MethodUsed, Piece, PlanOptions, PlannedResource, PlannedTensor, RecipePlan,
 };
 use super::recipe::{Bind, Checked, ImportanceUse, Recipe, Treatment};
 use crate::container::{Binding, BindingPart};
@@ -51,6 +51,7 @@ pub fn plan_recipe(
         dropped,
         warnings,
         resources,
+        divisors: Divisors::default(),
     })
 }
 

@@ -405,7 +405,10 @@ impl Session {
         if t.format == FormatId::Nvfp4 {
             let words = match divisors {
                 Some(words) => words.to_vec(),
-                None => self.divisors(t)?,
+                None => {
+                    let dispatch = Dispatch { isa: self.options.isa, threads: Some(1) };
+                    self.plan.divisor_words(tensor, &dispatch)?
+                }
             };
             self.writer.write_at(tensor, divisors_at, &words)?;
         }
@@ -422,17 +425,6 @@ impl Session {
             Some(journal) => journal.note(Entry { tensor, sha256, statistics }, t.bytes, &self.writer),
             None => Ok(()),
         }
-    }
-
-    /// One divisor word for each piece.
-    fn divisors(&self, t: &PlannedTensor) -> Result<Vec<u8>, ArtifactError> {
-        let mut words = Vec::new();
-        for (i, piece) in t.pieces.iter().enumerate() {
-            let global = self.plan.source.nvfp4(piece.source)?.global;
-            let word = global.divisor(i).map_err(|e| ArtifactError::new(K::Format(e)).in_object(&t.name))?;
-            words.extend_from_slice(&word.to_le_bytes());
-        }
-        Ok(words)
     }
 
     fn digest(&self, tensor: usize) -> Result<String, ArtifactError> {
