@@ -1,7 +1,7 @@
 """Exact numeric formats of quantised model weights: decode, verify, convert and multiply, on numpy arrays.
 
-The same bits on every machine, instruction set and number of threads. ``nr.artifact``, ``nr.safetensors`` and
-``nr.oracle`` are loaded when first used.
+The same bits on every machine, instruction set and number of threads. ``nr.artifact``, ``nr.conversion``,
+``nr.safetensors`` and ``nr.oracle`` are loaded when first used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from .registry import FORMATS, LAYOUTS, Format, Layout, get_format
 from .tensor import Tensor
 
 if TYPE_CHECKING:
-    from . import artifact, oracle, safetensors
+    from . import artifact, conversion, oracle, safetensors
+    from .conversion import Recipe, Rule, convert, plan
 
 __all__ = [
     "ENCODERS",
@@ -42,6 +43,8 @@ __all__ = [
     "InvalidTensorError",
     "Layout",
     "NinferError",
+    "Recipe",
+    "Rule",
     "ShapeError",
     "Tensor",
     "TensorNotFoundError",
@@ -50,25 +53,31 @@ __all__ = [
     "Violation",
     "__version__",
     "artifact",
+    "conversion",
+    "convert",
     "get_format",
     "gguf",
     "imatrix",
     "import_encoded",
     "oracle",
+    "plan",
     "q8_1",
     "quantize",
     "safetensors",
     "simd",
 ]
 
-_LAZY = frozenset({"artifact", "oracle", "safetensors"})
+_LAZY = frozenset({"artifact", "conversion", "oracle", "safetensors"})
+_CONVERSION = frozenset({"Recipe", "Rule", "convert", "plan"})
 
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return importlib.import_module(f".{name}", __name__)
+    if name in _CONVERSION:
+        return getattr(importlib.import_module(".conversion", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted(set(globals()) | _LAZY)
+    return sorted(set(globals()) | _LAZY | _CONVERSION)

@@ -153,7 +153,7 @@ impl ArtifactFile {
 
 /// Runs `work` without the GIL and with a callback that tells Python the bytes done and their total. What the Python
 /// callback raises (or Ctrl-C, on the main thread) stops the work and is the error.
-fn with_progress<T: Send, E: Into<Error>>(
+pub fn with_progress<T: Send, E: Into<Error>>(
     py: Python<'_>,
     progress: Option<Py<PyAny>>,
     work: impl FnOnce(&(dyn Fn(u64, u64) -> ControlFlow<()> + Sync)) -> Result<T, E> + Send,
@@ -272,9 +272,10 @@ fn fill_plan(py: Python<'_>, plan: &mut ArtifactPlan, args: PlanArgs) -> PyResul
 }
 
 /// What was written: paths (the entry first), bytes of all files, artifact id.
-type WrittenRow<'py> = (Vec<PathBuf>, u64, Bound<'py, PyBytes>);
+pub type WrittenRow<'py> = (Vec<PathBuf>, u64, Bound<'py, PyBytes>);
 
-fn written<'py>(py: Python<'py>, w: &Written) -> WrittenRow<'py> {
+/// The row of what was written.
+pub fn written<'py>(py: Python<'py>, w: &Written) -> WrittenRow<'py> {
     (w.files.clone(), w.bytes, PyBytes::new(py, &w.artifact_id))
 }
 

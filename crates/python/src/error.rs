@@ -184,9 +184,14 @@ fn artifact_error(py: Python<'_>, e: &ArtifactError, reading: bool) -> PyErr {
         K::NoObject { .. } => raise(py, "TensorNotFoundError", message()),
         K::Gguf(inner) => gguf_error(py, inner, "FileFormatError"),
         K::Format(inner) if !reading => format_error(py, inner),
-        K::Refused { .. } | K::NothingToConvert | K::ObjectKind { .. } | K::Cancelled { .. } => {
-            raise(py, "UnsupportedError", message())
-        }
+        K::Refused { .. }
+        | K::Unplannable { .. }
+        | K::Recipe { .. }
+        | K::Memory { .. }
+        | K::NothingToConvert
+        | K::ObjectKind { .. }
+        | K::Interrupted { .. }
+        | K::Cancelled { .. } => raise(py, "UnsupportedError", message()),
         K::ByteRange { .. } | K::TooLarge { .. } | K::SourceRows { .. } => raise(py, "ShapeError", message()),
         K::NoSourceTensor { .. } => raise(py, "TensorNotFoundError", message()),
         K::SourceContent { .. } | K::NotImportable { .. } | K::SourceWord { .. } => {

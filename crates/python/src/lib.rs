@@ -5,6 +5,7 @@
 //! [`enter::detached`], and every error leaves through [`error::Error`].
 
 mod artifact;
+mod convert;
 mod encode;
 mod enter;
 mod error;
@@ -30,5 +31,6 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     imatrix::register(m)?;
     artifact::register(m)?;
     safetensors::register(m)?;
+    convert::register(m)?;
     Ok(())
 }

@@ -402,7 +402,7 @@ pub(super) fn importance<'b>(
     let importance = piece.importance.as_ref()?;
     let expert = usize::try_from(row / rows_per_expert(plan, piece)).unwrap_or(0);
     let key = (tensor, piece.source, expert);
-    if !kept.as_ref().is_some_and(|(t, s, e, _)| (*t, *s, *e) == key) {
+    if kept.as_ref().is_none_or(|(t, s, e, _)| (*t, *s, *e) != key) {
         *kept = Some((key.0, key.1, key.2, importance.expert_values(expert)));
     }
     kept.as_ref().map(|(.., values)| &values[..])

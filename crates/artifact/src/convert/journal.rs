@@ -9,6 +9,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
@@ -19,6 +20,8 @@ use crate::error::{ArtifactError, ArtifactErrorKind as K};
 
 /// Bytes written between two synchronisations.
 const STEP: u64 = 64 << 20;
+/// Longest time between two synchronisations, while tensors become complete.
+const WAIT: Duration = Duration::from_secs(5);
 /// Largest journal that is read.
 const MAX_BYTES: u64 = 256 << 20;
 
@@ -42,6 +45,7 @@ struct State {
     file: File,
     waiting: Vec<Entry>,
     bytes: u64,
+    last: Instant,
 }
 
 /// The journal's path for an artifact.
@@ -64,6 +68,9 @@ impl Journal {
     ) -> Result<(ArtifactWriter, Option<Self>, Vec<Entry>), ArtifactError> {
         // Refuse a bad target before anything is created.
         let fresh = plan.layout(target)?;
+        if target.symlink_metadata().is_ok() {
+            return Err(ArtifactError::new(K::Exists).with_path(target));
+        }
         let path = path_of(target);
         let fail = |what| {
             let path = path.clone();
@@ -97,7 +104,9 @@ impl Journal {
         let Some(head) = lines.next() else {
             // Nothing of an earlier run counts, whatever its temporary files hold.
             file.set_len(0).map_err(fail("cannot write the journal"))?;
-            let writer = new_writer(fresh)?;
+            let writer = new_writer(fresh).inspect_err(|_| {
+                let _ = std::fs::remove_file(&path);
+            })?;
             let id = hex(&writer.layout().directory().artifact_id());
             let head = Json::object([
                 ("plan", Json::from(plan_digest)),
@@ -105,7 +114,7 @@ impl Journal {
                 ("artifact_id", id.into()),
             ]);
             write_line(&mut file, 0, &head).map_err(fail("cannot write the journal"))?;
-            let state = Mutex::new(State { file, waiting: Vec::new(), bytes: 0 });
+            let state = Mutex::new(State { file, waiting: Vec::new(), bytes: 0, last: Instant::now() });
             return Ok((writer, Some(Self { path, state }), Vec::new()));
         };
         let refuse = |what| Err(ArtifactError::new(K::CannotResume { what }).with_path(&path));
@@ -142,7 +151,7 @@ impl Journal {
         entries.dedup_by_key(|e| e.tensor);
         file.set_len(end).map_err(fail("cannot write the journal"))?;
         let writer = ArtifactWriter::resumable(plan.layout_as(target, Some(id))?, true)?;
-        let state = Mutex::new(State { file, waiting: Vec::new(), bytes: 0 });
+        let state = Mutex::new(State { file, waiting: Vec::new(), bytes: 0, last: Instant::now() });
         Ok((writer, Some(Self { path, state }), entries))
     }
 
@@ -156,7 +165,7 @@ impl Journal {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.waiting.push(entry);
         state.bytes = state.bytes.saturating_add(bytes);
-        if state.bytes < STEP {
+        if state.bytes < STEP && state.last.elapsed() < WAIT {
             return Ok(());
         }
         self.write(&mut state, writer)
@@ -180,6 +189,7 @@ impl Journal {
             text.push('\n');
         }
         state.bytes = 0;
+        state.last = Instant::now();
         state.file.seek(SeekFrom::End(0)).map_err(fail)?;
         state.file.write_all(text.as_bytes()).map_err(fail)?;
         state.file.sync_data().map_err(fail)

@@ -591,17 +591,21 @@ fn take(open: &mut Vec<Range<u64>>, rows: &Range<u64>) -> Vec<Range<u64>> {
 mod tests {
     use super::*;
 
+    fn one(range: Range<u64>) -> Vec<Range<u64>> {
+        std::iter::once(range).collect()
+    }
+
     #[test]
     fn rows_are_taken_once() {
-        let mut open: Vec<Range<u64>> = std::iter::once(0..10).collect();
-        assert_eq!(take(&mut open, &(2..4)), [2..4]);
+        let mut open = one(0..10);
+        assert_eq!(take(&mut open, &(2..4)), one(2..4));
         assert_eq!(open, [0..2, 4..10]);
-        assert_eq!(take(&mut open, &(3..6)), [4..6]);
+        assert_eq!(take(&mut open, &(3..6)), one(4..6));
         assert_eq!(take(&mut open, &(0..10)), [0..2, 6..10]);
         assert!(open.is_empty());
         assert!(take(&mut open, &(0..10)).is_empty());
-        let mut empty: Vec<Range<u64>> = std::iter::once(0..0).collect();
-        assert_eq!(take(&mut empty, &(0..0)), [0..0]);
+        let mut empty = one(0..0);
+        assert_eq!(take(&mut empty, &(0..0)), one(0..0));
         assert!(empty.is_empty());
     }
 }
