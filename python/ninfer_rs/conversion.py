@@ -1,4 +1,5 @@
-"""Conversions by recipe: any source of tensors to a `.ninfer` artifact, each tensor to the format its rule names."""
+"""Conversions by recipe: any source of tensors to a `.ninfer` artifact, each tensor to the format its rule
+names."""
 
 from __future__ import annotations
 
@@ -66,9 +67,9 @@ class Rule:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Ordered rules, the first that matches a tensor (or rows of it) decides; ``default`` for the others, whose
-    ``format`` may be ``"keep"`` (the default) or ``"refuse"``; ``importance_names`` as (pattern, name in the
-    importance matrix)."""
+    """Ordered rules, the first that matches a tensor (or rows of it) decides; ``default`` for the others,
+    whose ``format`` may be ``"keep"`` (the default) or ``"refuse"``; ``importance_names`` as (pattern, name
+    in the importance matrix)."""
 
     rules: Sequence[Rule] = ()
     default: Rule = field(default_factory=lambda: Rule(format="keep"))
@@ -106,7 +107,7 @@ def _members(rule: Rule, methods: dict[str, Method]) -> dict[str, Any]:
     return out
 
 
-_Key = tuple[str, tuple[str, bool], Union[str, None], tuple[bool, Union[int, None], Union[bytes, None], bool]]
+_Key = tuple[str, tuple[str, bool], str | None, tuple[bool, int | None, bytes | None, bool]]
 """All a plan follows from: what another process needs to make the same one."""
 
 
@@ -172,13 +173,15 @@ class Plan:
 
     def __str__(self) -> str:
         lines = ["  ".join(line) for line in self.table()]
-        total = f"{len(self.tensors)} tensors, {self.payload_bytes} bytes, {self.bits_per_weight:.3f} bits/weight"
+        total = (
+            f"{len(self.tensors)} tensors, {self.payload_bytes} bytes, {self.bits_per_weight:.3f} bits/weight"
+        )
         return "\n".join([*lines, *(f"warning: {w}" for w in self.warnings), total])
 
 
 @dataclass(frozen=True)
 class Converted(Written):
-    """What was published, and the ``report``: per tensor source, method, parameters, SHA-256, error statistics."""
+    """What was published, and the ``report``: per tensor source, method, parameters, SHA-256, errors."""
 
     report: dict[str, Any]
 
@@ -199,8 +202,8 @@ def plan(
 ) -> Plan:
     """Plans the conversion of a model: a GGUF file (any shard), safetensors (a file, an index or a folder).
 
-    ``recipe`` is a path of a TOML file, a :class:`Recipe`, or rules; None keeps every tensor's words. ``imatrix``
-    is an importance matrix of either form. Reads headers only.
+    ``recipe`` is a path of a TOML file, a :class:`Recipe`, or rules; None keeps every tensor's words.
+    ``imatrix`` is an importance matrix of either form. Reads headers only.
 
     Raises :class:`~ninfer_rs.UnsupportedError` with every tensor that its rule cannot be applied to and every
     rule that is wrong or matches nothing, ``OSError``, :class:`~ninfer_rs.FileFormatError`.
@@ -249,13 +252,14 @@ def convert(
     """Converts a model to the artifact ``output`` by a recipe; see :func:`plan` for the arguments both take.
     ``source`` may also be a :class:`Plan`.
 
-    Everything is planned before the first byte is written. ``memory`` bounds all buffers (bytes; 256 MiB if not
-    given). ``resume`` keeps what was done when the conversion is interrupted, and goes on from there when it is
-    called again with the same plan; another plan, or a source that has changed, is refused. Without it an
-    interrupted conversion leaves nothing behind. ``report`` is a path for the report as JSON.
+    Everything is planned before the first byte is written. ``memory`` bounds all buffers (bytes; 256 MiB if
+    not given). ``resume`` keeps what was done when the conversion is interrupted, and goes on from there when
+    it is called again with the same plan; another plan, or a source that has changed, is refused. Without it
+    an interrupted conversion leaves nothing behind. ``report`` is a path for the report as JSON.
 
-    ``executor`` spreads the work over any :class:`concurrent.futures.Executor`; callables of the recipe must be
-    picklable for a pool of processes. The artifact does not depend on it, nor on ``threads`` or ``memory``.
+    ``executor`` spreads the work over any :class:`concurrent.futures.Executor`; callables of the recipe must
+    be picklable for a pool of processes. The artifact does not depend on it, nor on ``threads`` or
+    ``memory``.
 
     ``progress`` is called with the bytes done and their total; what it raises stops the conversion.
     """
@@ -340,7 +344,7 @@ def _call_task(key: _Key, tensor: int, name: str, method: Method) -> Any:
 def _spread(
     made: Plan, session: _native.ConvertSession, executor: Executor, progress: Progress | None
 ) -> None:
-    """Has the executor work everything out, a bounded number of tasks at a time, and writes what comes back."""
+    """Has the executor work everything out, a bounded number of tasks at a time, and writes the results."""
     workers = getattr(executor, "_max_workers", None) or os.cpu_count() or 1
     tasks = _tasks(made, session)
     pending: dict[Future[Any], tuple[int, int, int] | int] = {}

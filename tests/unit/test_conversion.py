@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -135,7 +136,10 @@ def mean_magnitude(x: np.ndarray[Any, Any], context: Context) -> nr.Tensor:
     scale = np.abs(groups).mean(axis=2).astype(np.float16)
     codes = np.sign(groups) * (np.abs(groups) > scale[..., None].astype(np.float32) / 2)
     return nr.Tensor.from_words(
-        context.format, context.shape, codes=codes.reshape(x.shape).astype(np.int8), scales=scale.view(np.uint16)
+        context.format,
+        context.shape,
+        codes=codes.reshape(x.shape).astype(np.int8),
+        scales=scale.view(np.uint16),
     )
 
 
@@ -159,7 +163,7 @@ def test_callables_and_executors(model: Path, values: dict[str, Any], tmp_path: 
         model, tmp_path / "0", rules, artifact_id=ID, progress=lambda done, total: seen.append((done, total))
     )
     files.append((tmp_path / "0").read_bytes())
-    assert seen[-1][0] > 0 and all(a[0] <= b[0] for a, b in zip(seen, seen[1:], strict=False))
+    assert seen[-1][0] > 0 and all(a[0] <= b[0] for a, b in pairwise(seen))
     with ThreadPoolExecutor(3) as pool:
         nr.convert(model, tmp_path / "1", rules, artifact_id=ID, executor=pool, memory=300_000)
     files.append((tmp_path / "1").read_bytes())
@@ -208,7 +212,14 @@ def test_importance_is_given_to_callables_and_recorded(model: Path, tmp_path: Pa
     assert len(got) == 2 and np.array_equal(got[0][0], weights)
     assert done.report["importance"]["datasets"] == ["calibration.txt"]
     built_in = nr.Recipe(
-        [nr.Rule(match="blk.{n}.up.weight", format="q4_g64_fp16", method="grouped_search", importance="required")],
+        [
+            nr.Rule(
+                match="blk.{n}.up.weight",
+                format="q4_g64_fp16",
+                method="grouped_search",
+                importance="required",
+            )
+        ],
         importance_names=recipe.importance_names,
     )
     other = nr.convert(model, tmp_path / "builtin", built_in, imatrix=tmp_path / "imatrix.gguf")
@@ -267,7 +278,9 @@ def test_command_line(model: Path, tmp_path: Path) -> None:
     assert run("verify", out, "--values").exit_code == 0
     assert run("convert", model, tmp_path / "new", "--recipe", recipe, "--report", report).exit_code == 2
     assert not (tmp_path / "new").exists()
-    recipe.write_text("[[rule]]\nmatch = 'norm'\nformat = 'q4_g64_fp16'\n[[rule]]\nmatch = 'zz'\nformat = 'bf16'")
+    recipe.write_text(
+        "[[rule]]\nmatch = 'norm'\nformat = 'q4_g64_fp16'\n[[rule]]\nmatch = 'zz'\nformat = 'bf16'"
+    )
     result = run("convert", model, tmp_path / "new", "--recipe", recipe)
     assert result.exit_code == 1
     assert "rank 1" in result.output and 'rule 2 ("zz") matches no tensor' in result.output

@@ -17,7 +17,7 @@ from . import _common as c
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
 
-class _Size(click.ParamType):
+class _Size(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click only
     """A number of bytes: ``256MB``, ``1.5GiB``, ``100000``."""
 
     name = "size"
@@ -37,7 +37,9 @@ class _Size(click.ParamType):
 @click.command()
 @click.argument("model", type=c.Path)
 @click.argument("output", type=c.Path)
-@click.option("--recipe", type=c.Path, metavar="FILE", help="Rules in TOML: which tensor becomes what, and how.")
+@click.option(
+    "--recipe", type=c.Path, metavar="FILE", help="Rules in TOML: which tensor becomes what, and how."
+)
 @click.option("--imatrix", type=c.Path, metavar="FILE", help="Importance matrix (GGUF or legacy .dat).")
 @click.option("--memory", type=_Size(), metavar="SIZE", help="Most memory for buffers (default 256 MiB).")
 @click.option("--threads", type=click.IntRange(1), metavar="N", help="Threads (default: all cores).")
@@ -46,9 +48,7 @@ class _Size(click.ParamType):
 @click.option(
     "--skip-unsupported", is_flag=True, help="Leave out tensors that cannot be converted, and list them."
 )
-@click.option(
-    "--file-limit", type=_Size(), metavar="SIZE", help="Split over files of at most so many bytes."
-)
+@click.option("--file-limit", type=_Size(), metavar="SIZE", help="Split over files of at most so many bytes.")
 @click.option("--dry-run", is_flag=True, help="Plan only: what every tensor becomes, why, and the size.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.pass_context
@@ -71,8 +71,8 @@ def command(
 
     MODEL is a GGUF file (any file of a split set) or safetensors (a file, an index, or a folder). Without a
     recipe every tensor keeps its words: blocks are copied byte for byte, F16 becomes fp32 exactly. Everything
-    is planned before the first byte is written: what cannot be done is all listed, and refused. OUTPUT appears
-    complete or not at all, and is never overwritten.
+    is planned before the first byte is written: what cannot be done is all listed, and refused. OUTPUT
+    appears complete or not at all, and is never overwritten.
     """
     by_recipe = any(option is not None for option in (recipe, imatrix, memory, threads, report)) or resume
     if by_recipe or not _is_gguf(model):
