@@ -84,8 +84,9 @@ def _product(shape: list[int]) -> int:
 
 
 HEAD = (
-    "| conversion | s, least | s, median | M weights/s | anonymous MB beyond the interpreter "
-    "| MB out | bits/weight | SNR dB, worst tensor | median | best |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
+    "| conversion | s, least | s, median | M weights/s | anonymous MB beyond the interpreter | MB out "
+    "| bits/weight | SNR dB, worst tensor | median | best |\n"
+    "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
 )
 
 
