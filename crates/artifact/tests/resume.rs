@@ -42,9 +42,7 @@ fn half(plan: &Arc<RecipePlan>, to: &Path) {
             session.store(tensor, &rows, &words.payload, &words.statistics).unwrap();
         }
     }
-    // Part of one more.
-    let words = plan.encode(2, 0..10, &Dispatch::default()).unwrap();
-    session.store(2, &(0..10), &words.payload, &words.statistics).unwrap();
+    // Some units of others may be begun; they do not count.
     let e = session.run(|_, _| ControlFlow::Break(())).unwrap_err();
     assert!(matches!(e.kind(), K::Interrupted { .. }), "{e}");
     assert!(e.to_string().contains("resume"), "{e}");

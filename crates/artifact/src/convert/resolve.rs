@@ -72,7 +72,6 @@ struct State {
     taken: Vec<(Range<u64>, Option<usize>)>,
     /// Rule (or default) that took the first rows, for messages.
     by: Option<String>,
-    failed: bool,
 }
 
 struct Resolver<'a> {
@@ -154,7 +153,6 @@ impl<'a> Resolver<'a> {
 
     fn refuse(&mut self, tensor: usize, reason: String) {
         let t = &self.source.tensors()[tensor];
-        self.states[tensor].failed = true;
         self.refusals.push(Refusal {
             tensor: t.name.escape_debug().to_string(),
             source_type: t.type_name.clone(),

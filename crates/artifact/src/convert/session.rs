@@ -177,7 +177,8 @@ impl Session {
         self.states[tensor].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes all tensors that are not complete, but for those of the caller's own methods. `progress` is told the
+    /// Writes all tensors that are not complete, but for those of the caller's own methods; none of their rows may have
+    /// been stored. `progress` is told the
     /// bytes done and their total, at least ten times a second; `Break` stops.
     ///
     /// # Errors
@@ -195,6 +196,9 @@ impl Session {
             .collect();
         let next = AtomicU64::new(0);
         let stop = AtomicBool::new(false);
+        // Number of the first unit known to fail: those before it are still done, so that the error is always the
+        // same.
+        let failing = AtomicU64::new(u64::MAX);
         let failed: Mutex<Option<(u64, ArtifactError)>> = Mutex::new(None);
         let held: Vec<AtomicU64> = (0..self.threads).map(|_| AtomicU64::new(0)).collect();
         let total = self.plan.payload_bytes();
@@ -203,7 +207,8 @@ impl Session {
             let (sender, receiver) = mpsc::channel::<()>();
             for worker in 0..self.threads.min(work.len()) {
                 let sender = sender.clone();
-                let (work, next, stop, failed, held) = (&work, &next, &stop, &failed, &held);
+                let (work, next, stop, held) = (&work, &next, &stop, &held);
+                let (failing, failed) = (&failing, &failed);
                 scope.spawn(move || {
                     let mut buffers = Buffers::default();
                     loop {
@@ -212,11 +217,11 @@ impl Session {
                         else {
                             break;
                         };
-                        if stop.load(Ordering::Relaxed) {
+                        if stop.load(Ordering::Relaxed) || number > failing.load(Ordering::Relaxed) {
                             break;
                         }
                         if let Err(e) = self.unit(*tensor, rows, &mut buffers, (held, worker)) {
-                            stop.store(true, Ordering::Relaxed);
+                            failing.fetch_min(number, Ordering::Relaxed);
                             let mut first = failed.lock().unwrap_or_else(PoisonError::into_inner);
                             if first.as_ref().is_none_or(|(n, _)| number < *n) {
                                 *first = Some((number, e));
