@@ -1,6 +1,5 @@
 //! Plain little-endian numbers: floats to binary32, integers to `i64`.
 
-use ninfer_formats::codec::gguf::half;
 use ninfer_formats::float::{bf16, e4m3};
 
 /// The type of stored floating-point numbers.
@@ -70,7 +69,7 @@ pub(super) fn floats(kind: FloatType, bytes: &[u8], out: &mut [f32]) -> Result<(
     let words2 = bytes.as_chunks::<2>().0.iter().map(word);
     match kind {
         FloatType::Bf16 => out.iter_mut().zip(words2).for_each(|(o, w)| *o = bf16::to_f32(w)),
-        FloatType::F16 => out.iter_mut().zip(words2).for_each(|(o, w)| *o = half(w)),
+        FloatType::F16 => out.iter_mut().zip(words2).for_each(|(o, w)| *o = f16_to_f32(w)),
         FloatType::E4m3 => out.iter_mut().zip(bytes).for_each(|(o, &w)| *o = e4m3::to_f32(w)),
         FloatType::F32 => {
             for (o, w) in out.iter_mut().zip(bytes.as_chunks::<4>().0) {
@@ -78,17 +77,36 @@ pub(super) fn floats(kind: FloatType, bytes: &[u8], out: &mut [f32]) -> Result<(
             }
         }
         FloatType::F64 => {
-            for (i, (o, w)) in out.iter_mut().zip(bytes.as_chunks::<8>().0).enumerate() {
-                let bits = u64::from_le_bytes(*w);
-                let value = f64::from_bits(bits);
-                *o = narrow(value);
-                if value.is_finite() && !o.is_finite() {
+            let words = || bytes.as_chunks::<8>().0.iter().map(|w| f64::from_bits(u64::from_le_bytes(*w)));
+            let mut infinite = false;
+            for (o, x) in out.iter_mut().zip(words()) {
+                *o = narrow(x);
+                infinite |= o.is_infinite();
+            }
+            // Infinities are rare: where they come from is asked afterwards.
+            if infinite {
+                let overflow = |(x, o): (f64, &f32)| x.is_finite() && !o.is_finite();
+                if let Some(i) = words().zip(&*out).position(overflow) {
+                    let value = words().nth(i).unwrap_or_default();
                     return Err((i, format!("{value:e} does not fit binary32")));
                 }
             }
         }
     }
     Ok(())
+}
+
+/// Expands binary16 as [`ninfer_formats::float::f16::to_f32`] does, without branches, so that loops over words are
+/// vectorised. Subnormals are the exact difference of two normal numbers.
+#[inline(always)]
+pub(super) fn f16_to_f32(h: u16) -> f32 {
+    const STEP: u32 = 113 << 23; // 2^-14, the smallest normal
+    let sign = u32::from(h & 0x8000) << 16;
+    let magnitude = u32::from(h & 0x7fff);
+    let shifted = magnitude << 13;
+    let subnormal = (f32::from_bits(shifted + STEP) - f32::from_bits(STEP)).to_bits();
+    let rebias = if magnitude >= 0x7c00 { 224 << 23 } else { 112 << 23 };
+    f32::from_bits(sign | if magnitude < 0x400 { subnormal } else { shifted + rebias })
 }
 
 /// Binary64 to binary32. What `as` does to the payload of a NaN depends on the machine.
@@ -133,4 +151,36 @@ pub(super) fn integers(kind: IntegerType, bytes: &[u8], out: &mut [i64]) -> Resu
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ninfer_formats::float::f16;
+
+    #[test]
+    fn every_binary16_word_expands_as_in_formats() {
+        for w in 0..=u16::MAX {
+            assert_eq!(f16_to_f32(w).to_bits(), f16::to_f32_bits(w), "{w:#06x}");
+        }
+    }
+
+    #[test]
+    fn binary64_rounds_once() {
+        let tie = f64::from_bits(0x3ff0_0000_1000_0000); // halfway between 1 and the next binary32
+        for (x, bits) in [
+            (tie, 0x3f80_0000),
+            (f64::from_bits(tie.to_bits() + 1), 0x3f80_0001),
+            (f64::from_bits(0x36a0_0000_0000_0000), 1), // 2^-149
+            (-0.0, 0x8000_0000),
+            (f64::NEG_INFINITY, 0xff80_0000),
+            (f64::from_bits(0x7ff0_0000_0000_0001), 0x7fc0_0000),
+        ] {
+            let mut out = [0.0];
+            floats(FloatType::F64, &x.to_le_bytes(), &mut out).unwrap();
+            assert_eq!(out[0].to_bits(), bits, "{x:e}");
+        }
+        let bytes = [1.0, f64::INFINITY, 3.5e38].map(f64::to_le_bytes).concat();
+        assert_eq!(floats(FloatType::F64, &bytes, &mut [0.0; 3]).unwrap_err().0, 2);
+    }
 }
