@@ -180,6 +180,16 @@ pub(crate) fn quoted(name: &str) -> String {
     format!("{:?}...", name.chars().take(MOST).collect::<String>())
 }
 
+/// Names as messages print them: the first few, and how many more there are.
+pub(crate) fn listed(names: &[impl AsRef<str>]) -> String {
+    const MOST: usize = 8;
+    let mut text = names.iter().take(MOST).map(|n| quoted(n.as_ref())).collect::<Vec<_>>().join(", ");
+    if names.len() > MOST {
+        text.push_str(&format!(" and {} more", names.len() - MOST));
+    }
+    text
+}
+
 /// One reason why a source tensor cannot go into an artifact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {

@@ -126,6 +126,16 @@ fn json() {
     let deep = format!("{{\"a\":{}{}}}", "[".repeat(5000), "]".repeat(5000));
     let e = Header::parse(&raw(&deep, &[])).unwrap_err();
     assert!(matches!(e.kind(), K::JsonLimit { .. }), "{e}");
+    // Many small entries are many tensors; one entry of many values is none.
+    let many =
+        format!(r#"{{"a":{{"dtype":"U8","shape":[{}1],"data_offsets":[0,1]}}}}"#, "1,".repeat(300_000));
+    let e = Header::parse(&raw(&many, &[0])).unwrap_err();
+    assert!(matches!(e.kind(), K::JsonLimit { limit: 200_000, .. }), "{e}");
+    let entries: Vec<String> = (0..50_000).map(|i| entry(&format!("t{i}"), "U8", "[0]", 0, 0)).collect();
+    assert_eq!(
+        Header::parse(&raw(&format!("{{{}}}", entries.join(",")), &[])).unwrap().tensors.len(),
+        50_000
+    );
     // Twice the same name: said so, and not something about offsets.
     let twice = format!("{{{},{}}}", entry("a", "U8", "[1]", 0, 1), entry("a", "U8", "[1]", 1, 2));
     let e = Header::parse(&raw(&twice, &[0; 2])).unwrap_err();

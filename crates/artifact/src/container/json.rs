@@ -14,6 +14,8 @@ use crate::error::{ArtifactError, ArtifactErrorKind as K, quoted};
 
 /// Deepest nesting of arrays and objects that is read.
 pub const MAX_DEPTH: usize = 64;
+/// Most values of one member of an object whose members are handed over: what exists as a tree at a time.
+pub(crate) const MAX_MEMBER: usize = 200_000;
 /// Most values of a directory that are read. A tensor with its binding has about fifteen.
 pub const MAX_VALUES: usize = 16_000_000;
 
@@ -129,7 +131,7 @@ pub(crate) fn parse_members(
     at: u64,
     sink: &mut dyn FnMut(&str, Json) -> Result<(), ArtifactError>,
 ) -> Result<Json, ArtifactError> {
-    parse(text, at, Place::Bindings, &mut |element, json| match element {
+    parse_within(text, at, Place::Bindings, MAX_MEMBER, &mut |element, json| match element {
         Element::Binding(name) => sink(name, json),
         // Only the root's array `objects` has elements of this kind.
         Element::Object(_) => Ok(()),
@@ -137,7 +139,17 @@ pub(crate) fn parse_members(
 }
 
 fn parse(text: &[u8], at: u64, place: Place, sink: Sink<'_>) -> Result<Json, ArtifactError> {
-    let state = RefCell::new(State { path: Vec::new(), values: 0, fault: None, sink });
+    parse_within(text, at, place, MAX_VALUES, sink)
+}
+
+fn parse_within(
+    text: &[u8],
+    at: u64,
+    place: Place,
+    member: usize,
+    sink: Sink<'_>,
+) -> Result<Json, ArtifactError> {
+    let state = RefCell::new(State { path: Vec::new(), values: 0, kept: 0, member, fault: None, sink });
     let mut parser = serde_json::Deserializer::from_slice(text);
     let seed = Seed { state: &state, place };
     let parsed = seed.deserialize(&mut parser).and_then(|v| parser.end().map(|()| v));
@@ -268,6 +280,9 @@ fn is_plain(name: &str) -> bool {
 struct State<'s> {
     path: Vec<Step>,
     values: usize,
+    /// Values since one was last handed over, and how many there may be.
+    kept: usize,
+    member: usize,
     fault: Option<Fault>,
     sink: Sink<'s>,
 }
@@ -316,7 +331,11 @@ impl Seed<'_, '_> {
     }
 
     fn hand_over<E: serde::de::Error>(self, element: Element<'_>, json: Json) -> Result<(), E> {
-        let handed = (self.state.borrow_mut().sink)(element, json);
+        let handed = {
+            let mut state = self.state.borrow_mut();
+            state.kept = 0;
+            (state.sink)(element, json)
+        };
         handed.map_err(|error| self.fail(Fault::Sink(error)))
     }
 }
@@ -325,11 +344,17 @@ impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
     type Value = Json;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Json, D::Error> {
-        let (depth, values) = {
+        let (depth, values, over) = {
             let mut state = self.state.borrow_mut();
             state.values += 1;
-            (state.path.len(), state.values)
+            state.kept += 1;
+            (state.path.len(), state.values, (state.kept > state.member).then_some(state.member))
         };
+        if let Some(limit) = over {
+            return Err(
+                self.fail(Fault::Here(K::JsonLimit { what: "has a member of more values than", limit }))
+            );
+        }
         if depth > MAX_DEPTH {
             let kind = K::JsonLimit { what: "nests deeper than", limit: MAX_DEPTH };
             return Err(self.fail(Fault::Here(kind)));

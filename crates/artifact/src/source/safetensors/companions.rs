@@ -11,7 +11,7 @@ use ninfer_formats::ShapeText;
 
 use super::quantization::{Kind, Quantization};
 use super::shards::Shard;
-use crate::error::quoted;
+use crate::error::{listed, quoted};
 use crate::source::words::{FloatType, IntegerType};
 use crate::source::{Content, OpenOptions, SourceTensor, Unused};
 
@@ -195,9 +195,9 @@ impl<'a> Grouping<'a> {
             "F8_E4M3" => self.fp8(at, &found),
             "U8" => self.modelopt(at, &found),
             other => {
-                let names: Vec<String> = found.iter().map(|(_, c)| quoted(&self.stored(*c).name)).collect();
+                let names: Vec<&str> = found.iter().map(|(_, c)| &*self.stored(*c).name).collect();
                 let reason =
-                    format!("no registered format holds {other} codes with scales ({})", names.join(", "));
+                    format!("no registered format holds {other} codes with scales ({})", listed(&names));
                 (Content::Unsupported(reason), Reading::Nothing)
             }
         };
@@ -250,8 +250,8 @@ impl<'a> Grouping<'a> {
         let refuse = |reason: String| (Content::Unsupported(reason), Reading::Nothing);
         let t = self.stored(at);
         let &[(suffix, scale)] = found else {
-            let names: Vec<String> = found.iter().map(|(_, c)| quoted(&self.stored(*c).name)).collect();
-            return refuse(format!("more than one tensor claims to scale it: {}", names.join(", ")));
+            let names: Vec<&str> = found.iter().map(|(_, c)| &*self.stored(*c).name).collect();
+            return refuse(format!("more than one tensor claims to scale it: {}", listed(&names)));
         };
         let s = self.stored(scale);
         if !["_scale", "_scale_inv", ".scale_weight"].contains(&suffix) {
@@ -357,7 +357,7 @@ impl<'a> Grouping<'a> {
                         "packed {} codes with the companions [{}] are not known; NVFP4 has U8 codes with _scale and \
                          _global_scale",
                         t.dtype,
-                        names.join(", ")
+                        listed(&names)
                     ))
                 }
             }

@@ -9,7 +9,7 @@ use ninfer_mapped::MappedFile;
 use super::fault::{MAX_HEADER, SafetensorsFault as F};
 use super::header::{Header, fault};
 use crate::container::Json;
-use crate::error::{ArtifactError, ArtifactErrorKind as K};
+use crate::error::{ArtifactError, ArtifactErrorKind as K, listed as names_listed};
 
 const INDEX: &str = ".safetensors.index.json";
 const WHOLE: &str = "model.safetensors";
@@ -179,7 +179,7 @@ pub(super) fn folder(path: &Path) -> Result<Files, ArtifactError> {
             return ambiguous(format!(
                 "the folder has {} index files: {}",
                 indexes.len(),
-                indexes.join(", ")
+                names_listed(&indexes)
             ));
         }
     }
@@ -199,7 +199,7 @@ pub(super) fn folder(path: &Path) -> Result<Files, ArtifactError> {
         return ambiguous(format!(
             "the folder has {} safetensors files, no index and no complete set of numbered shards: {}",
             files.len(),
-            files.join(", ")
+            names_listed(&files)
         ));
     }
     let paths: Vec<PathBuf> = files.iter().map(|f| path.join(f)).collect();
