@@ -351,8 +351,7 @@ impl<'a> Grouping<'a> {
                     (content, reading)
                 }
                 _ => {
-                    let names: Vec<String> =
-                        found.iter().map(|(c, _)| quoted(&self.stored(*c).name)).collect();
+                    let names: Vec<&str> = found.iter().map(|(c, _)| &*self.stored(*c).name).collect();
                     refuse(format!(
                         "packed {} codes with the companions [{}] are not known; NVFP4 has U8 codes with _scale and \
                          _global_scale",
