@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field
@@ -327,18 +328,20 @@ def _call(made: Plan, tensor: int, methods: Mapping[str, Method]) -> npt.NDArray
 
 
 @lru_cache(maxsize=2)
-def _plan_of(key: _Key) -> Plan:
+def _plan_of(key: _Key, conversion: str) -> Plan:
+    """The plan in this process. ``conversion`` is new for each conversion: a source may have changed since the
+    last."""
     return Plan(key, {})
 
 
-def _encode_task(key: _Key, tensor: int, begin: int, end: int) -> tuple[Any, Any]:
+def _encode_task(key: _Key, conversion: str, tensor: int, begin: int, end: int) -> tuple[Any, Any]:
     """What a worker does for rows of a tensor."""
-    return _plan_of(key)._native.encode(tensor, begin, end, 1)
+    return _plan_of(key, conversion)._native.encode(tensor, begin, end, 1)
 
 
-def _call_task(key: _Key, tensor: int, name: str, method: Method) -> Any:
+def _call_task(key: _Key, conversion: str, tensor: int, name: str, method: Method) -> Any:
     """What a worker does for a tensor of a callable method."""
-    return _call(_plan_of(key), tensor, {name: method})
+    return _call(_plan_of(key, conversion), tensor, {name: method})
 
 
 def _spread(
@@ -347,6 +350,7 @@ def _spread(
     """Has the executor work everything out, a bounded number of tasks at a time, and writes the results."""
     workers = getattr(executor, "_max_workers", None) or os.cpu_count() or 1
     tasks = _tasks(made, session)
+    conversion = uuid.uuid4().hex
     pending: dict[Future[Any], tuple[int, int, int] | int] = {}
     more = True
     try:
@@ -357,10 +361,12 @@ def _spread(
                     more = False
                 elif isinstance(task, int):
                     name = made._rows[task][7] or ""
-                    future = executor.submit(_call_task, made._key, task, name, made._methods[name])
+                    future = executor.submit(
+                        _call_task, made._key, conversion, task, name, made._methods[name]
+                    )
                     pending[future] = task
                 else:
-                    pending[executor.submit(_encode_task, made._key, *task)] = task
+                    pending[executor.submit(_encode_task, made._key, conversion, *task)] = task
             if not pending:
                 break
             done, _ = wait(pending, return_when=FIRST_COMPLETED)

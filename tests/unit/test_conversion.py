@@ -188,6 +188,19 @@ def test_callables_and_executors(model: Path, values: dict[str, Any], tmp_path: 
     assert not (tmp_path / "x").exists()
 
 
+def test_an_executor_sees_a_source_that_was_replaced(
+    model: Path, values: dict[str, Any], tmp_path: Path
+) -> None:
+    rules = [nr.Rule(match="norm", format="bf16")]
+    with ThreadPoolExecutor(2) as pool:
+        nr.convert(model, tmp_path / "0", rules, executor=pool)
+        model.unlink()
+        nr.gguf.write(model, {}, {**values, "norm": -values["norm"]})
+        nr.convert(model, tmp_path / "1", rules, executor=pool)
+    with nr.artifact.open(tmp_path / "0") as a, nr.artifact.open(tmp_path / "1") as b:
+        assert np.array_equal(a["norm"].dequantize(), -b["norm"].dequantize())
+
+
 def test_importance_is_given_to_callables_and_recorded(model: Path, tmp_path: Path) -> None:
     weights = np.arange(128, dtype=np.float32)
     nr.gguf.write(
@@ -299,3 +312,30 @@ def test_requantising_warns(tmp_path: Path) -> None:
     assert result.exit_code == 0 and "the source is quantised already (Q8_0)" in result.output
     with nr.artifact.open(tmp_path / "o") as a:
         assert a.provenance["tensors"]["w"]["warnings"] == ["the source is quantised already (Q8_0)"]
+
+
+def test_safetensors_from_the_command_line(values: dict[str, Any], tmp_path: Path) -> None:
+    header: dict[str, Any] = {}
+    data = b""
+    for name, value in values.items():
+        span = [len(data), len(data) + value.nbytes]
+        header[name] = {"dtype": "F32", "shape": list(value.shape), "data_offsets": span}
+        data += value.tobytes()
+    text = json.dumps(header).encode()
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
+    (folder / "config.json").write_text('{"model_type": "small"}')
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(RECIPE)
+    for i, source in enumerate((folder, folder / "model.safetensors")):
+        assert run("convert", source, tmp_path / f"kept{i}").exit_code == 0
+        assert run("convert", source, tmp_path / f"made{i}", "--recipe", recipe).exit_code == 0
+    with nr.artifact.open(tmp_path / "kept0") as a:
+        assert all(np.array_equal(a[n].dequantize(), v) for n, v in values.items())
+        assert a.components["text"]["config"] == {"model_type": "small"}
+    with nr.artifact.open(tmp_path / "made0") as a:
+        expected = nr.quantize(
+            values["blk.0.up.weight"], "q4_g64_fp16", "grouped_search", negative_scales=True
+        )
+        assert np.array_equal(a["blk.0.up.weight"].payload, expected.payload)
