@@ -329,8 +329,8 @@ def _call(made: Plan, tensor: int, methods: Mapping[str, Method]) -> npt.NDArray
 
 @lru_cache(maxsize=2)
 def _plan_of(key: _Key, conversion: str) -> Plan:
-    """The plan in this process. ``conversion`` is new for each conversion: a source may have changed since the
-    last."""
+    """The plan in this process. ``conversion`` is new for each conversion: a source may have changed since
+    the last."""
     return Plan(key, {})
 
 
