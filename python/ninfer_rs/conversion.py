@@ -351,31 +351,41 @@ def _spread(
     workers = getattr(executor, "_max_workers", None) or os.cpu_count() or 1
     tasks = _tasks(made, session)
     conversion = uuid.uuid4().hex
-    pending: dict[Future[Any], tuple[int, int, int] | int] = {}
+    pending: dict[Future[Any], tuple[int, tuple[int, int, int] | int]] = {}
+    number = 0
     more = True
+    # Of several tasks that fail the first is reported, whichever fails first: those before it are waited for.
+    failed: tuple[int, BaseException] | None = None
     try:
-        while more or pending:
-            while more and len(pending) < workers + 1:
+        while more or pending or failed is not None:
+            while more and failed is None and len(pending) < workers + 1:
                 task = next(tasks, None)
                 if task is None:
                     more = False
-                elif isinstance(task, int):
+                    break
+                if isinstance(task, int):
                     name = made._rows[task][7] or ""
-                    future = executor.submit(
-                        _call_task, made._key, conversion, task, name, made._methods[name]
-                    )
-                    pending[future] = task
+                    method = made._methods[name]
+                    future = executor.submit(_call_task, made._key, conversion, task, name, method)
                 else:
-                    pending[executor.submit(_encode_task, made._key, conversion, *task)] = task
+                    future = executor.submit(_encode_task, made._key, conversion, *task)
+                pending[future] = (number, task)
+                number += 1
+            if failed is not None and all(n > failed[0] for n, _ in pending.values()):
+                raise failed[1]
             if not pending:
                 break
             done, _ = wait(pending, return_when=FIRST_COMPLETED)
             for future in done:
-                task = pending.pop(future)
-                if isinstance(task, int):
-                    session.store_payload(task, future.result())
-                else:
-                    session.store(*task, *future.result())
+                n, task = pending.pop(future)
+                try:
+                    if isinstance(task, int):
+                        session.store_payload(task, future.result())
+                    else:
+                        session.store(*task, *future.result())
+                except Exception as error:
+                    if failed is None or n < failed[0]:
+                        failed = (n, error)
             if progress is not None:
                 progress(*session.progress())
     finally:

@@ -185,6 +185,9 @@ def test_callables_and_executors(model: Path, values: dict[str, Any], tmp_path: 
             nr.convert(model, tmp_path / "x", rules)
         with ThreadPoolExecutor(2) as pool, pytest.raises(error, match=text):
             nr.convert(model, tmp_path / "x", rules, executor=pool)
+    last = [nr.Rule(match="norm", format="fp32", method=failing)]
+    with ThreadPoolExecutor(2) as pool, pytest.raises(ZeroDivisionError, match="norm"):
+        nr.convert(model, tmp_path / "x", last, executor=pool)
     assert not (tmp_path / "x").exists()
 
 
