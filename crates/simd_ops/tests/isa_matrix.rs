@@ -27,7 +27,7 @@ fn on(isa: Isa) -> Dispatch {
 }
 
 /// Tokens that have decoders of their own for every format.
-const WITH_DECODERS: &[Isa] = &[Isa::Scalar, Isa::Avx2, Isa::Avx512];
+const WITH_DECODERS: &[Isa] = &[Isa::Scalar, Isa::Avx2, Isa::Avx512, Isa::Neon];
 
 #[test]
 fn decode_to_binary32() {

@@ -1,5 +1,7 @@
 //! What belongs to one CPU architecture. The only place with `cfg(target_arch)` besides the ISA tokens.
 
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod aarch64;
 pub(crate) mod float_mode;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod x86_64;
@@ -21,6 +23,8 @@ pub(crate) fn kernels(isa: Isa, format: FormatId) -> Option<KernelSet> {
         Isa::Avx512Vnni => Some(x86_64::avx512_vnni::kernels(format)),
         #[cfg(target_arch = "x86_64")]
         Isa::AmxInt8 => Some(x86_64::amx_int8::kernels(format)),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => Some(aarch64::neon::kernels(format)),
         _ => None,
     }
 }
@@ -57,6 +61,8 @@ pub(crate) fn common(isa: Isa) -> Option<Common> {
         Isa::Avx2 => Some(x86_64::avx2::COMMON),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => Some(x86_64::avx512::COMMON),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => Some(aarch64::neon::COMMON),
         _ => None,
     }
 }
