@@ -12,6 +12,11 @@
 //! beforehand. A last unit that is not whole is copied and filled with zeros on both sides, and its missing blocks do
 //! not take part in the second pass.
 
+#![cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(dead_code, reason = "other targets have drivers of their own or none")
+)]
+
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -288,6 +293,12 @@ const fn half_e4m3() -> [u16; 256] {
     out
 }
 
+/// The binary16 word of half the value of an E4M3FN word.
+#[inline(always)]
+pub(crate) fn half_e4m3_word(word: u8) -> u16 {
+    HALF_E4M3[usize::from(word)]
+}
+
 impl Format for Nvfp4 {
     const BYTES: [usize; 2] = [128, 0];
     const TERMS: usize = 16;
@@ -304,7 +315,7 @@ impl Format for Nvfp4 {
     #[inline(always)]
     fn words(planes: &Planes<'_>, i: usize) -> [u16; 2] {
         let at = i / 4 * ninfer_formats::Nvfp4Scales::QUAD_STRIDE + i % 4;
-        [HALF_E4M3[usize::from(planes.scales[at])], 0]
+        [half_e4m3_word(planes.scales[at]), 0]
     }
 
     fn divisor(row: &RowParts<'_>) -> u32 {
@@ -373,7 +384,7 @@ ggml! {
 }
 
 /// The entry `$entry`, generic over the formats of this module, for a format with an integer path.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! a8_formats {
     ($format:expr, $entry:ident) => {{
         use ninfer_formats::codec::gguf;
@@ -416,5 +427,5 @@ macro_rules! a8_formats {
         entry
     }};
 }
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) use a8_formats;

@@ -119,10 +119,17 @@ pub(crate) struct Scratch {
     pub runs: Vec<crate::scalar::Run>,
     /// For matrix-matrix products.
     pub panels: crate::panel::Memory,
-    /// For products of one or a few columns.
+    /// For products of one or a few columns on x86-64.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        allow(dead_code, reason = "other targets have drivers of their own")
+    )]
     pub gemv: crate::gemv::Memory,
     /// For A16 matrix-matrix products.
     pub panel16: crate::panel16::Memory,
+    /// For products of one or a few columns on AArch64.
+    #[cfg(target_arch = "aarch64")]
+    pub neon: arch::aarch64::neon::gemv::Memory,
 }
 
 /// Most columns that a [`Products::few`] entry takes.

@@ -47,7 +47,7 @@ mod panel16;
 mod pool;
 pub mod q8_1;
 mod scalar;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod search;
 mod tile;
 

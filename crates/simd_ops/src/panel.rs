@@ -18,8 +18,13 @@
 //! The products of a panel with one group are added to accumulators in memory once per chunk. An element of `Y` is one
 //! lane of one accumulator throughout, so neither tiles nor threads show in its bits.
 
-#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "other targets have no such kernels yet"))]
+#![cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(dead_code, unused_imports, reason = "other targets use a part of it, or have no such kernels")
+)]
 
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod formats;
 mod sources;
 
 use std::ops::Range;
@@ -30,6 +35,8 @@ use crate::order::Fused;
 use crate::q8_1::Q8_1;
 use crate::tile::Tile;
 
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) use formats::a8_sources;
 pub(crate) use sources::{Blocks, Folded, Grouped, Nvfp4};
 
 /// Rows of a panel: two heights of an accumulator.
@@ -90,10 +97,31 @@ pub(crate) trait Source {
     const OFFSET: u8;
     /// No code plus [`Self::OFFSET`] is greater than this.
     const RANGE: u8;
+    /// Whether eight values of two columns lie together instead of four of sixteen; see [`Paired`].
+    const PAIRED: bool = false;
 
     /// Unpacks the blocks `first..first + count` of a row (`first` a multiple of [`CHUNK`], `count` at most that)
     /// to row `r` of the panel, `offset` added to every code.
     fn unpack(row: &RowParts<'_>, first: usize, count: usize, offset: u8, panel: &mut Panel, r: usize);
+}
+
+/// A format whose activations are packed by pairs of columns: 16 bytes hold eight values of one column, then those of
+/// the next; eight such vectors are eight values of a group, and four times that a block.
+#[allow(dead_code, reason = "for kernels that a target may lack")]
+#[derive(Debug)]
+pub(crate) struct Paired<S>(std::marker::PhantomData<S>);
+
+impl<S: Source> Source for Paired<S> {
+    const SHAPE: Shape = S::SHAPE;
+    const MINIMUM: Minimum = S::MINIMUM;
+    const OFFSET: u8 = S::OFFSET;
+    const RANGE: u8 = S::RANGE;
+    const PAIRED: bool = true;
+
+    #[inline(always)]
+    fn unpack(row: &RowParts<'_>, first: usize, count: usize, offset: u8, panel: &mut Panel, r: usize) {
+        S::unpack(row, first, count, offset, panel, r);
+    }
 }
 
 /// Weights of up to [`ROWS`] rows and [`CHUNK`] blocks. What a format does not use keeps old values.
@@ -188,8 +216,13 @@ impl Packed {
                 for (lane, column) in lanes.iter().enumerate() {
                     let from: &[[i8; 4]; 8] =
                         column.codes.as_chunks::<4>().0[8 * b..].first_chunk().expect("whole blocks");
-                    for (to, &four) in codes[b].0.iter_mut().zip(from) {
-                        to[lane] = four;
+                    for (q, &four) in from.iter().enumerate() {
+                        if S::PAIRED {
+                            let place = 32 * (q / 2) + 4 * (lane / 2) + 2 * (lane % 2) + q % 2;
+                            codes[b].0[place / LANES][place % LANES] = four;
+                        } else {
+                            codes[b].0[q][lane] = four;
+                        }
                     }
                     let d_x = column.scales[b];
                     d[b].0[lane] = d_x;

@@ -4,7 +4,10 @@
 //! operands are read as they lie. Accumulators are kept in memory between chunks of K, in which the rows of a panel
 //! stay in the first-level cache; a panel's rows are decoded whole, once for all columns.
 
-#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "other targets have no such kernels yet"))]
+#![cfg_attr(
+    not(any(target_arch = "x86_64", target_arch = "aarch64")),
+    allow(dead_code, reason = "other targets have no such kernels")
+)]
 
 use std::ops::Range;
 

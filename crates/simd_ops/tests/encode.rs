@@ -11,7 +11,7 @@ use ninfer_simd_ops::isa::available;
 use ninfer_simd_ops::{Dispatch, Isa, OpError, encode, encode_nvfp4_tiles, encode_rows, nvfp4_largest};
 
 /// Tokens whose encoders are their own.
-const OWN: &[Isa] = &[Isa::Scalar, Isa::Avx2, Isa::Avx512];
+const OWN: &[Isa] = &[Isa::Scalar, Isa::Avx2, Isa::Avx512, Isa::Neon];
 
 fn on(isa: Isa) -> Dispatch {
     Dispatch { isa: Some(isa), threads: Some(1) }

@@ -9,7 +9,7 @@ use ninfer_simd_ops::isa::available;
 use ninfer_simd_ops::{Activations, Dispatch, Isa, Precision, Width, matmul};
 
 /// Tokens with A8 kernels of their own for one to eight columns.
-const WITH_A8: &[Isa] = &[Isa::Avx2, Isa::Avx512Vnni];
+const WITH_A8: &[Isa] = &[Isa::Avx2, Isa::Avx512Vnni, Isa::Neon, Isa::NeonDotprod];
 
 fn integer_path(format: FormatId) -> bool {
     !matches!(format.scheme(), Scheme::Direct(_) | Scheme::RowScaled(_))

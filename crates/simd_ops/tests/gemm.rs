@@ -21,12 +21,13 @@ fn expected_kernel(isa: Isa, format: FormatId, precision: Precision) -> Isa {
         (Isa::AvxVnni, _) => Isa::Avx2,
         (Isa::AmxInt8, Precision::A8) if halves => Isa::Avx512Vnni,
         (Isa::Avx512Vnni | Isa::AmxInt8, p) if direct || p == Precision::A16 => Isa::Avx512,
+        (Isa::NeonDotprod | Isa::NeonI8mm, p) if direct || p == Precision::A16 => Isa::Neon,
         _ => isa,
     }
 }
 
 fn tokens() -> Vec<Isa> {
-    available().into_iter().filter(|isa| *isa != Isa::Scalar && *isa < Isa::Neon).collect()
+    available().into_iter().filter(|isa| *isa != Isa::Scalar).collect()
 }
 
 fn words(values: &[f32]) -> Vec<u32> {

@@ -25,6 +25,10 @@ pub(crate) fn kernels(isa: Isa, format: FormatId) -> Option<KernelSet> {
         Isa::AmxInt8 => Some(x86_64::amx_int8::kernels(format)),
         #[cfg(target_arch = "aarch64")]
         Isa::Neon => Some(aarch64::neon::kernels(format)),
+        #[cfg(target_arch = "aarch64")]
+        Isa::NeonDotprod => Some(aarch64::neon_dotprod::kernels(format)),
+        #[cfg(target_arch = "aarch64")]
+        Isa::NeonI8mm => Some(aarch64::neon_i8mm::kernels(format)),
         _ => None,
     }
 }
@@ -37,6 +41,8 @@ pub(crate) fn encode(isa: Isa) -> Option<EncodeFn> {
         Isa::Avx2 => Some(x86_64::avx2::encode::row),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => Some(x86_64::avx512::encode::row),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => Some(aarch64::neon::encode::row),
         _ => None,
     }
 }

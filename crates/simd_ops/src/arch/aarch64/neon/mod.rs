@@ -2,19 +2,34 @@
 
 mod activations;
 mod decode;
+pub(crate) mod encode;
 mod fp8_row;
+pub(in crate::arch::aarch64) mod gemm;
+mod gemm_a16;
+pub(crate) mod gemv;
+pub(in crate::arch::aarch64) mod gemv_unpack;
 mod gguf_legacy;
 mod grouped;
 mod nvfp4;
 pub(in crate::arch::aarch64) mod prims;
+mod search;
 
 use ninfer_formats::FormatId;
 
-use crate::kernels::{Common, KernelSet};
+use crate::gemv::a8_formats;
+use crate::kernels::{Common, KernelSet, Products};
+use crate::panel::a8_sources;
+use gemm::entries::many;
+use gemv::entries::columns;
 
 /// The entries of a format.
 pub(crate) fn kernels(format: FormatId) -> KernelSet {
-    KernelSet { decode: Some(decode::entry(format.scheme())), ..KernelSet::NONE }
+    let columns = a8_formats!(format, columns);
+    KernelSet {
+        decode: Some(decode::entry(format.scheme())),
+        a16: Products { many: gemm_a16::entry(format), ..Products::NONE },
+        a8: Products { one: columns, few: columns, many: a8_sources!(format, many, many) },
+    }
 }
 
 /// The entries that do not depend on a format.

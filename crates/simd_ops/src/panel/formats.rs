@@ -50,4 +50,4 @@ macro_rules! a8_sources {
         entry
     }};
 }
-pub(in crate::arch::x86_64) use a8_sources;
+pub(crate) use a8_sources;

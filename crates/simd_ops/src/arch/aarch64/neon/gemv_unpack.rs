@@ -1,0 +1,529 @@
+//! Unpacking of pairs of blocks of 32 values to bytes, format by format.
+
+use std::arch::aarch64::*;
+
+use ninfer_formats::codec::gguf::{self, Block, q3_k_scales, six_bit_scales};
+use ninfer_formats::float::e2m1;
+use ninfer_formats::tables::{IQ1_TIMES_8, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS, IQ4_VALUES, PARITY_MASKS};
+
+use super::gemv::Place;
+use super::prims::{at, bits, fields, load8, load16, load16_signed, nibbles, u16_at, u32_at};
+use crate::gemv::{Format, Ggml, Grouped, Nvfp4, Planes, half_e4m3_word};
+use crate::isa::neon_entry;
+
+/// What the sums of the four vectors of a pair of blocks belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::arch::aarch64) enum Form {
+    /// Vectors 0 and 1 to the first block, 2 and 3 to the second.
+    Blocks,
+    /// A half-block each.
+    Halves,
+    /// The lower half of every vector to the first block, the upper one to the second.
+    Quads,
+    /// As `Blocks`, the lower half of a vector to the first half-block, which is a term of its own.
+    Terms,
+}
+
+/// The order of the values of a pair of blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::arch::aarch64) enum Order {
+    /// As they are stored.
+    Natural,
+    /// The even values of a block, then the odd ones.
+    Pairs,
+    /// Every fourth value of both blocks, from the first on; then from the second on, and so forth.
+    Quads,
+}
+
+/// A format as these kernels unpack it.
+pub(in crate::arch::aarch64) trait Unpack: Format {
+    /// See [`Form`].
+    const FORM: Form;
+    /// See [`Order`].
+    const ORDER: Order = Order::Natural;
+    /// What was added to the codes.
+    const OFFSET: i32 = 0;
+    /// Codes are taken times 2 to this power (0, 2 or 4).
+    const FRACTION: i32 = 0;
+    /// Bytes of a unit in the plane of scales.
+    const SCALE_BYTES: usize = 0;
+    /// Whether both blocks of a pair have the same scale.
+    const SHARED: bool = false;
+
+    /// Codes of pair `p` of a unit.
+    ///
+    /// # Safety
+    /// The place has the lengths of this format.
+    unsafe fn pair(place: &Place<'_>, p: usize) -> [int8x16_t; 4];
+    /// Scale word of term or unit `i` of a unit, and the word of the minima.
+    #[inline(always)]
+    fn words_at(place: &Place<'_>, i: usize) -> [u16; 2] {
+        let planes = Planes { codes: place.codes, high: place.high, scales: place.scales };
+        Self::words(&planes, i)
+    }
+    /// Integer factors and minima of the blocks or half-blocks.
+    ///
+    /// # Safety
+    /// As for `pair`.
+    unsafe fn factors(_codes: &[u8]) -> [int8x16_t; 2] {
+        // SAFETY: Advanced SIMD is part of the AArch64 baseline.
+        unsafe { [vdupq_n_s8(0); 2] }
+    }
+}
+
+neon_entry! {
+    #[inline]
+    fn s8(v: uint8x16_t) -> int8x16_t {
+        vreinterpretq_s8_u8(v)
+    }
+
+    #[inline]
+    fn both(a: [uint8x16_t; 2], b: [uint8x16_t; 2]) -> [int8x16_t; 4] {
+        [s8(a[0]), s8(a[1]), s8(b[0]), s8(b[1])]
+    }
+
+    /// 32 bytes.
+    #[inline]
+    fn load32(bytes: &[u8], from: usize) -> [uint8x16_t; 2] {
+        [load16(at(bytes, from)), load16(at(bytes, from + 16))]
+    }
+
+    #[inline]
+    fn splat(value: u8) -> uint8x16_t {
+        vdupq_n_u8(value)
+    }
+
+    #[inline]
+    fn low(v: uint8x16_t) -> uint8x16_t {
+        vandq_u8(v, splat(15))
+    }
+
+    /// `a | b << N`, of `b` only what `mask` holds.
+    #[inline]
+    fn or_shifted<const N: i32>(a: uint8x16_t, b: uint8x16_t, mask: u8) -> uint8x16_t {
+        let b = if N < 0 {
+            match N {
+                -1 => vshrq_n_u8::<1>(b),
+                -2 => vshrq_n_u8::<2>(b),
+                -3 => vshrq_n_u8::<3>(b),
+                _ => vshrq_n_u8::<4>(b),
+            }
+        } else {
+            match N {
+                0 => b,
+                1 => vshlq_n_u8::<1>(b),
+                2 => vshlq_n_u8::<2>(b),
+                3 => vshlq_n_u8::<3>(b),
+                _ => vshlq_n_u8::<4>(b),
+            }
+        };
+        vorrq_u8(a, vandq_u8(b, splat(mask)))
+    }
+
+    #[inline]
+    fn iq4(q: uint8x16_t) -> [int8x16_t; 2] {
+        let table = load16_signed(&IQ4_VALUES);
+        [vqtbl1q_s8(table, low(q)), vqtbl1q_s8(table, vshrq_n_u8::<4>(q))]
+    }
+
+    /// Negates where the mask is all ones.
+    #[inline]
+    fn negate(v: int8x16_t, mask: int8x16_t) -> int8x16_t {
+        vsubq_s8(veorq_s8(v, mask), mask)
+    }
+
+    /// Two entries of eight bytes.
+    #[inline]
+    fn eights(a: &[i8; 8], b: &[i8; 8]) -> int8x16_t {
+        // SAFETY: each reads the eight bytes of its entry.
+        unsafe { vcombine_s8(vld1_s8(a.as_ptr()), vld1_s8(b.as_ptr())) }
+    }
+
+    /// Four entries of four bytes.
+    #[inline]
+    fn fours(e: [&[i8; 4]; 4]) -> int8x16_t {
+        let word = |e: &[i8; 4]| u32::from_le_bytes(e.map(i8::cast_unsigned));
+        let v = vdupq_n_u32(word(e[0]));
+        let v = vsetq_lane_u32::<1>(word(e[1]), v);
+        let v = vsetq_lane_u32::<2>(word(e[2]), v);
+        vreinterpretq_s8_u32(vsetq_lane_u32::<3>(word(e[3]), v))
+    }
+
+    /// `2 s + 1`.
+    #[inline]
+    fn odd(s: uint8x16_t) -> int8x16_t {
+        s8(vorrq_u8(vshlq_n_u8::<1>(s), splat(1)))
+    }
+
+    /// Nibbles of eight bytes, the low one of each byte first.
+    #[inline]
+    fn nibbles_of_8(bytes: [u8; 8]) -> uint8x16_t {
+        let q = load8(&bytes);
+        let q = vcombine_u8(q, q);
+        vzip1q_u8(low(q), vshrq_n_u8::<4>(q))
+    }
+
+    #[inline]
+    fn k_factors(codes: &[u8]) -> [int8x16_t; 2] {
+        let (scale, min) = six_bit_scales(at(codes, 4));
+        let eight = |v: [u8; 8]| s8(vcombine_u8(load8(&v), vdup_n_u8(0)));
+        [eight(scale), eight(min)]
+    }
+
+    /// Grid of `iq1_s` and `iq1_m` times eight, plus or minus one.
+    #[inline]
+    fn iq1(codes: [usize; 2], negative: [bool; 2]) -> int8x16_t {
+        let grid = eights(&IQ1_TIMES_8[codes[0] & 2047], &IQ1_TIMES_8[codes[1] & 2047]);
+        let delta = negative.map(|n| if n { -1 } else { 1 });
+        vaddq_s8(grid, vcombine_s8(vdup_n_s8(delta[0]), vdup_n_s8(delta[1])))
+    }
+}
+
+/// Implements [`Unpack`]. Bodies are unsafe for the intrinsics in them.
+macro_rules! unpack {
+    ($name:ty, $form:ident $(, $constant:ident $value:expr)*; pair |$c:ident, $p:ident| $pair:block
+        $(factors |$fc:ident| $factors:block)?) => {
+        impl Unpack for $name {
+            const FORM: Form = Form::$form;
+            $(const $constant: unpack!(@type $constant) = $value;)*
+
+            #[inline(always)]
+            unsafe fn pair($c: &Place<'_>, $p: usize) -> [int8x16_t; 4] {
+                // SAFETY: Advanced SIMD is part of the AArch64 baseline.
+                unsafe { $pair }
+            }
+
+            $(#[inline(always)]
+            unsafe fn factors($fc: &[u8]) -> [int8x16_t; 2] {
+                // SAFETY: Advanced SIMD is part of the AArch64 baseline.
+                unsafe { $factors }
+            })?
+        }
+    };
+    (@type ORDER) => { Order };
+    (@type SHARED) => { bool };
+    (@type SCALE_BYTES) => { usize };
+    (@type $other:ident) => { i32 };
+}
+
+unpack! { Ggml<gguf::Q8_0>, Blocks; pair |c, p| {
+    both(load32(c.codes, 68 * p + 2), load32(c.codes, 68 * p + 36))
+} }
+unpack! { Grouped<8, 32, false>, Blocks, SCALE_BYTES 16; pair |c, p| {
+    both(load32(c.codes, 64 * p), load32(c.codes, 64 * p + 32))
+} }
+unpack! { Ggml<gguf::Q4_0>, Blocks, OFFSET 8; pair |c, p| {
+    both(nibbles(at(c.codes, 36 * p + 2)), nibbles(at(c.codes, 36 * p + 20)))
+} }
+unpack! { Ggml<gguf::Iq4Nl>, Blocks; pair |c, p| {
+    let [a, b] = iq4(load16(at(c.codes, 36 * p + 2)));
+    let [c, d] = iq4(load16(at(c.codes, 36 * p + 20)));
+    [a, b, c, d]
+} }
+unpack! { Ggml<gguf::Iq4Xs>, Blocks;
+    pair |c, p| {
+        let [q, r] = load32(c.codes, 8 + 32 * p);
+        let ([a, b], [c, d]) = (iq4(q), iq4(r));
+        [a, b, c, d]
+    }
+    factors |c| {
+        let sl: [u8; 4] = *at(c, 4);
+        let low = nibbles_of_8([sl[0], sl[1], sl[2], sl[3], 0, 0, 0, 0]);
+        // Two bits of each block, to the bytes.
+        let h = vdupq_n_u16(u16_at(c, 2));
+        let shifts = [0, -2, -4, -6, -8, -10, -12, -14];
+        let h = vmovn_u16(vshlq_u16(h, vld1q_s16(shifts.as_ptr())));
+        let h = vshl_n_u8::<4>(vand_u8(h, vdup_n_u8(3)));
+        let scale = vorrq_u8(low, vcombine_u8(h, vdup_n_u8(0)));
+        [vsubq_s8(s8(scale), vdupq_n_s8(32)), vdupq_n_s8(0)]
+    }
+}
+unpack! { Ggml<gguf::Q5_0>, Blocks, OFFSET 16; pair |c, p| {
+    let block = |from: usize| {
+        let fifth = bits(*at(c.codes, from + 2));
+        let q = nibbles(at(c.codes, from + 6));
+        [or_shifted::<0>(q[0], fifth[0], 16), or_shifted::<0>(q[1], fifth[1], 16)]
+    };
+    both(block(44 * p), block(44 * p + 22))
+} }
+unpack! { Ggml<gguf::Q2_0>, Quads, ORDER Order::Quads, OFFSET 1, SHARED true; pair |c, p| {
+    fields(load16(at(c.codes, 18 * p + 2))).map(|v| s8(v))
+} }
+unpack! { Grouped<2, 64, true>, Quads, ORDER Order::Quads, OFFSET 1, SCALE_BYTES 8, SHARED true; pair |c, p| {
+    fields(load16(at(c.codes, 16 * p))).map(|v| s8(v))
+} }
+unpack! { Grouped<2, 128, false>, Quads, ORDER Order::Quads, OFFSET 2, SCALE_BYTES 4, SHARED true; pair |c, p| {
+    // Two's complement plus 2: the upper bit flipped.
+    fields(veorq_u8(load16(at(c.codes, 16 * p)), splat(0xaa))).map(|v| s8(v))
+} }
+unpack! { Grouped<4, 64, false>, Blocks, ORDER Order::Pairs, FRACTION 4, SCALE_BYTES 8, SHARED true; pair |c, p| {
+    // A nibble in the upper half of a byte is sixteen times its value.
+    let [q, r] = load32(c.codes, 32 * p);
+    let upper = splat(0xf0);
+    both([vshlq_n_u8::<4>(q), vandq_u8(q, upper)], [vshlq_n_u8::<4>(r), vandq_u8(r, upper)])
+} }
+impl Unpack for Nvfp4 {
+    const FORM: Form = Form::Terms;
+    const ORDER: Order = Order::Pairs;
+    const SCALE_BYTES: usize = 16;
+
+    #[inline(always)]
+    unsafe fn pair(c: &Place<'_>, p: usize) -> [int8x16_t; 4] {
+        // SAFETY: Advanced SIMD is part of the AArch64 baseline.
+        unsafe {
+            let [q, r] = load32(c.codes, 32 * p);
+            let table = load16_signed(&e2m1::DOUBLED);
+            [low(q), vshrq_n_u8::<4>(q), low(r), vshrq_n_u8::<4>(r)].map(|v| vqtbl1q_s8(table, v))
+        }
+    }
+
+    #[inline(always)]
+    fn words_at(place: &Place<'_>, i: usize) -> [u16; 2] {
+        // The driver has put the scales of a unit side by side.
+        [half_e4m3_word(place.scales[i]), 0]
+    }
+}
+unpack! { Grouped<5, 64, false>, Blocks, SCALE_BYTES 8, SHARED true; pair |c, p| {
+    let block = |i: usize| {
+        let q = load16(at(c.codes, 16 * i));
+        let high = vshrq_n_u8::<4>(q);
+        // The fifth bit is the sign: it fills the upper half of the byte.
+        let fifth = bits(*at(c.high, 4 * i));
+        let lower = splat(15);
+        [vbslq_u8(lower, vzip1q_u8(q, high), fifth[0]), vbslq_u8(lower, vzip2q_u8(q, high), fifth[1])]
+    };
+    both(block(2 * p), block(2 * p + 1))
+} }
+unpack! { Grouped<6, 64, false>, Blocks, FRACTION 2, SCALE_BYTES 8, SHARED true; pair |c, p| {
+    // Two high bits of each value at the top of a byte, the nibble below them: four times the value.
+    let t = load16(at(c.high, 16 * p));
+    let (f0, f1, f2) = (vshlq_n_u8::<6>(t), vshlq_n_u8::<4>(t), vshlq_n_u8::<2>(t));
+    let (ab, cd) = (vzip1q_u8(f0, f1), vzip1q_u8(f2, t));
+    let (ef, gh) = (vzip2q_u8(f0, f1), vzip2q_u8(f2, t));
+    let zip = |a, b| {
+        let (a, b) = (vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b));
+        [vreinterpretq_u8_u16(vzip1q_u16(a, b)), vreinterpretq_u8_u16(vzip2q_u16(a, b))]
+    };
+    let tops = [zip(ab, cd), zip(ef, gh)];
+    let q = load32(c.codes, 32 * p);
+    let block = |i: usize| {
+        let (even, odd) = (vshlq_n_u8::<4>(q[i]), vandq_u8(q[i], splat(0xf0)));
+        [
+            vsriq_n_u8::<2>(tops[i][0], vzip1q_u8(even, odd)),
+            vsriq_n_u8::<2>(tops[i][1], vzip2q_u8(even, odd)),
+        ]
+    };
+    both(block(0), block(1))
+} }
+unpack! { Ggml<gguf::Q2K>, Halves;
+    pair |c, p| {
+        let q = load32(c.codes, 16 + p / 2 * 32);
+        let [a, b] = [0, 1].map(|h| if p % 2 == 0 { q[h] } else { vshrq_n_u8::<4>(q[h]) });
+        let three = splat(3);
+        both(
+            [vandq_u8(a, three), vandq_u8(b, three)],
+            [vandq_u8(vshrq_n_u8::<2>(a), three), vandq_u8(vshrq_n_u8::<2>(b), three)],
+        )
+    }
+    factors |c| {
+        let s = load16(at(c, 0));
+        [s8(low(s)), s8(vshrq_n_u8::<4>(s))]
+    }
+}
+unpack! { Ggml<gguf::Q3K>, Halves, OFFSET 4;
+    pair |c, p| {
+        let (q, hm) = (load32(c.codes, 32 + p / 2 * 32), load32(c.codes, 0));
+        let half = |h: usize| {
+            let q = if p % 2 == 0 { q[h] } else { vshrq_n_u8::<4>(q[h]) };
+            let (a, b) = (vandq_u8(q, splat(3)), vandq_u8(vshrq_n_u8::<2>(q), splat(3)));
+            // Bits 2 p and 2 p + 1, to bit 2.
+            match p {
+                0 => [or_shifted::<2>(a, hm[h], 4), or_shifted::<1>(b, hm[h], 4)],
+                1 => [or_shifted::<0>(a, hm[h], 4), or_shifted::<-1>(b, hm[h], 4)],
+                2 => [or_shifted::<-2>(a, hm[h], 4), or_shifted::<-3>(b, hm[h], 4)],
+                _ => {
+                    let hm = vshrq_n_u8::<4>(hm[h]);
+                    [or_shifted::<0>(a, hm, 4), or_shifted::<-1>(b, hm, 4)]
+                }
+            }
+        };
+        let ([a, c], [b, d]) = (half(0), half(1));
+        both([a, b], [c, d])
+    }
+    factors |c| {
+        let s = q3_k_scales(at(c, 96));
+        [vsubq_s8(s8(load16(&s)), vdupq_n_s8(32)), vdupq_n_s8(0)]
+    }
+}
+unpack! { Ggml<gguf::Q4K>, Blocks;
+    pair |c, p| {
+        let [q, r] = load32(c.codes, 16 + 32 * p);
+        both([low(q), low(r)], [vshrq_n_u8::<4>(q), vshrq_n_u8::<4>(r)])
+    }
+    factors |c| { k_factors(c) }
+}
+unpack! { Ggml<gguf::Q5K>, Blocks;
+    pair |c, p| {
+        let (q, qh) = (load32(c.codes, 48 + 32 * p), load32(c.codes, 16));
+        let half = |h: usize| {
+            let (a, b) = (low(q[h]), vshrq_n_u8::<4>(q[h]));
+            // Bits 2 p and 2 p + 1, to bit 4.
+            match p {
+                0 => [or_shifted::<4>(a, qh[h], 16), or_shifted::<3>(b, qh[h], 16)],
+                1 => [or_shifted::<2>(a, qh[h], 16), or_shifted::<1>(b, qh[h], 16)],
+                2 => [or_shifted::<0>(a, qh[h], 16), or_shifted::<-1>(b, qh[h], 16)],
+                _ => [or_shifted::<-2>(a, qh[h], 16), or_shifted::<-3>(b, qh[h], 16)],
+            }
+        };
+        let ([a, c], [b, d]) = (half(0), half(1));
+        both([a, b], [c, d])
+    }
+    factors |c| { k_factors(c) }
+}
+unpack! { Ggml<gguf::Q6K>, Halves, OFFSET 32;
+    pair |c, p| {
+        let q = load32(c.codes, p / 2 * 64);
+        let r = load32(c.codes, p / 2 * 64 + 32);
+        let h = load32(c.codes, 128 + p / 2 * 32);
+        if p % 2 == 0 {
+            let f = |i: usize| or_shifted::<4>(low(q[i]), h[i], 0x30);
+            let g = |i: usize| or_shifted::<2>(low(r[i]), h[i], 0x30);
+            both([f(0), f(1)], [g(0), g(1)])
+        } else {
+            let f = |i: usize| or_shifted::<0>(vshrq_n_u8::<4>(q[i]), h[i], 0x30);
+            let g = |i: usize| or_shifted::<-2>(vshrq_n_u8::<4>(r[i]), h[i], 0x30);
+            both([f(0), f(1)], [g(0), g(1)])
+        }
+    }
+    factors |c| { [s8(load16(at(c, 192))), vdupq_n_s8(0)] }
+}
+unpack! { Ggml<gguf::Iq2Xxs>, Blocks;
+    pair |c, p| {
+        let block = |b: usize| {
+            let record: &[u8; 8] = at(c.codes, 2 + 8 * b);
+            let a = u32_at(record, 4);
+            let half = |h: usize| {
+                let i = 2 * h;
+                let grid = eights(&IQ2_XXS[usize::from(record[i])], &IQ2_XXS[usize::from(record[i + 1])]);
+                let mask = |i: usize| &PARITY_MASKS[(a >> (7 * i) & 127) as usize];
+                negate(grid, eights(mask(i), mask(i + 1)))
+            };
+            [half(0), half(1)]
+        };
+        let ([a, b], [c, d]) = (block(2 * p), block(2 * p + 1));
+        [a, b, c, d]
+    }
+    factors |c| {
+        let mut s = [0u8; 16];
+        for (b, s) in s[..8].iter_mut().enumerate() {
+            *s = c[2 + 8 * b + 7] >> 4;
+        }
+        [odd(load16(&s)), vdupq_n_s8(0)]
+    }
+}
+unpack! { Ggml<gguf::Iq2Xs>, Halves;
+    pair |c, p| {
+        let half = |h: usize| {
+            let [a, b] = [0, 2].map(|i| usize::from(u16_at(c.codes, 2 + 16 * p + 4 * h + i)));
+            let grid = eights(&IQ2_XS[a & 511], &IQ2_XS[b & 511]);
+            negate(grid, eights(&PARITY_MASKS[a >> 9], &PARITY_MASKS[b >> 9]))
+        };
+        [half(0), half(1), half(2), half(3)]
+    }
+    factors |c| { [odd(nibbles_of_8(*at(c, 66))), vdupq_n_s8(0)] }
+}
+unpack! { Ggml<gguf::Iq2S>, Halves;
+    pair |c, p| {
+        let block = |b: usize| {
+            let q: &[u8; 4] = at(c.codes, 2 + 4 * b);
+            let high = usize::from(c.codes[66 + b]);
+            let [m, n] = bits(*at(c.codes, 34 + 4 * b));
+            let code = |i: usize| &IQ2_S[usize::from(q[i]) | (high >> (2 * i) & 3) << 8];
+            [negate(eights(code(0), code(1)), s8(m)), negate(eights(code(2), code(3)), s8(n))]
+        };
+        let ([a, b], [c, d]) = (block(2 * p), block(2 * p + 1));
+        [a, b, c, d]
+    }
+    factors |c| { [odd(nibbles_of_8(*at(c, 74))), vdupq_n_s8(0)] }
+}
+unpack! { Ggml<gguf::Iq3Xxs>, Blocks;
+    pair |c, p| {
+        let block = |b: usize| {
+            let q: &[u8; 8] = at(c.codes, 2 + 8 * b);
+            let a = u32_at(c.codes, 66 + 4 * b);
+            let half = |h: usize| {
+                let code = |i: usize| &IQ3_XXS[usize::from(q[4 * h + i])];
+                let mask = |i: usize| &PARITY_MASKS[(a >> (7 * i) & 127) as usize];
+                let grid = fours([code(0), code(1), code(2), code(3)]);
+                negate(grid, eights(mask(2 * h), mask(2 * h + 1)))
+            };
+            [half(0), half(1)]
+        };
+        let ([a, b], [c, d]) = (block(2 * p), block(2 * p + 1));
+        [a, b, c, d]
+    }
+    factors |c| {
+        let mut s = [0u8; 16];
+        for (b, s) in s[..8].iter_mut().enumerate() {
+            *s = c[66 + 4 * b + 3] >> 4;
+        }
+        [odd(load16(&s)), vdupq_n_s8(0)]
+    }
+}
+unpack! { Ggml<gguf::Iq3S>, Blocks;
+    pair |c, p| {
+        let block = |b: usize| {
+            // The high bit of each of the eight codes, to bit 8.
+            let q = vmovl_u8(load8(at(c.codes, 2 + 8 * b)));
+            let bit: [u16; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+            let high = vtstq_u16(vdupq_n_u16(u16::from(c.codes[66 + b])), vld1q_u16(bit.as_ptr()));
+            let index = vorrq_u16(q, vandq_u16(high, vdupq_n_u16(256)));
+            let mut code = [0u16; 8];
+            vst1q_u16(code.as_mut_ptr(), index);
+            let code = |i: usize| &IQ3_S[usize::from(code[i]) & 511];
+            let [m, n] = bits(*at(c.codes, 74 + 4 * b));
+            [
+                negate(fours([code(0), code(1), code(2), code(3)]), s8(m)),
+                negate(fours([code(4), code(5), code(6), code(7)]), s8(n)),
+            ]
+        };
+        let ([a, b], [c, d]) = (block(2 * p), block(2 * p + 1));
+        [a, b, c, d]
+    }
+    factors |c| {
+        let s: [u8; 4] = *at(c, 106);
+        [odd(nibbles_of_8([s[0], s[1], s[2], s[3], 0, 0, 0, 0])), vdupq_n_s8(0)]
+    }
+}
+unpack! { Ggml<gguf::Iq1S>, Blocks;
+    pair |c, p| {
+        let block = |b: usize| {
+            let q: &[u8; 4] = at(c.codes, 2 + 4 * b);
+            let high = usize::from(u16_at(c.codes, 34 + 2 * b));
+            let code = |i: usize| usize::from(q[i]) | (high >> (3 * i) & 7) << 8;
+            let negative = [high >> 15 != 0; 2];
+            [iq1([code(0), code(1)], negative), iq1([code(2), code(3)], negative)]
+        };
+        let ([a, b], [c, d]) = (block(2 * p), block(2 * p + 1));
+        [a, b, c, d]
+    }
+    factors |c| {
+        let s = vandq_u16(vshrq_n_u16::<12>(vreinterpretq_u16_u8(load16(at(c, 34)))), vdupq_n_u16(7));
+        [odd(vcombine_u8(vmovn_u16(s), vdup_n_u8(0))), vdupq_n_s8(0)]
+    }
+}
+unpack! { Ggml<gguf::Iq1M>, Halves;
+    pair |c, p| {
+        let half = |h: usize| {
+            let q: &[u8; 2] = at(c.codes, 8 * p + 2 * h);
+            let high = usize::from(c.codes[32 + 4 * p + h]);
+            let code = [usize::from(q[0]) | (high & 7) << 8, usize::from(q[1]) | (high >> 4 & 7) << 8];
+            iq1(code, [high & 8 != 0, high & 128 != 0])
+        };
+        [half(0), half(1), half(2), half(3)]
+    }
+    factors |c| {
+        let f = gguf::Iq1M::factors(at::<56>(c, 0));
+        [load16_signed(&f.scale), vdupq_n_s8(0)]
+    }
+}

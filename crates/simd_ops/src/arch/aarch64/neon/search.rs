@@ -1,0 +1,385 @@
+//! `grouped_search`: estimates of 4 scales at a time, errors in the specification's eight partial sums.
+
+use std::arch::aarch64::*;
+
+use ninfer_formats::GroupedScheme;
+use ninfer_formats::encoder::{Params, gguf_search};
+
+use super::encode::{magnitudes, pack, scales};
+use super::prims::{from_halves, halves, load_f32, store, to_halves};
+use crate::isa::neon_entry;
+use crate::search::{
+    Facts, Group, LANES, LEAST_NORM, Lanes, PADDED, Tail, UNIT, is_tame, limit, limit_of, search,
+};
+
+neon_entry! {
+    /// One row; false if it must be refused.
+    pub(super) fn row(
+        s: &GroupedScheme,
+        params: &Params<'_>,
+        x: &[f32],
+        base: &mut [u8],
+        high: &mut [u8],
+        scale_words: &mut [u8],
+    ) -> bool {
+        match s.bits {
+            4 => units::<4, 64>(s, params, x, base, high, scale_words),
+            5 => units::<5, 64>(s, params, x, base, high, scale_words),
+            6 => units::<6, 64>(s, params, x, base, high, scale_words),
+            8 => units::<8, 32>(s, params, x, base, high, scale_words),
+            _ => false,
+        }
+    }
+
+    fn units<const BITS: u8, const G: usize>(
+        s: &GroupedScheme,
+        params: &Params<'_>,
+        x: &[f32],
+        base: &mut [u8],
+        high: &mut [u8],
+        scale_words: &mut [u8],
+    ) -> bool {
+        let per_unit = UNIT / G;
+        let (base_unit, high_unit) = (per_unit * s.base_bytes, per_unit * s.high_bytes);
+        let tail = Tail::new(x);
+        let importance_tail = params.importance.map(Tail::new);
+        let units = base.len() / base_unit;
+        let (scale_words, _) = scale_words.as_chunks_mut::<2>();
+        for u in 0..units {
+            let values = tail.unit(x, u);
+            let mut amax = [0u32; 16];
+            amax[..2].copy_from_slice(&magnitudes::<BITS>(values));
+            let Some((words, _)) = scales(&amax, f32::from(s.code_max)) else { return false };
+            let mut codes = [0i8; UNIT];
+            let groups = values.as_chunks::<G>().0.iter().zip(codes.as_chunks_mut::<G>().0);
+            for (i, (w, codes)) in groups.enumerate() {
+                let mut word = words[i];
+                if word != 0 {
+                    let amax = f32::from_bits(amax[i]);
+                    word = match (params.importance, &importance_tail) {
+                        (Some(importance), Some(tail)) => {
+                            let imp = &tail.unit(importance, u).as_chunks::<G>().0[i];
+                            group::<G, true>(s, params, w, imp, word, amax, codes)
+                        }
+                        _ => {
+                            // Padding columns weigh nothing.
+                            let begin = u * UNIT + i * G;
+                            let mut imp = [1.0f32; G];
+                            imp[x.len().saturating_sub(begin).min(G)..].fill(0.0);
+                            let whole = begin + G <= x.len();
+                            if whole {
+                                group::<G, false>(s, params, w, &imp, word, amax, codes)
+                            } else {
+                                group::<G, true>(s, params, w, &imp, word, amax, codes)
+                            }
+                        }
+                    };
+                }
+                scale_words[u * per_unit + i] = word.to_le_bytes();
+            }
+            // SAFETY: four loads of 16 bytes each.
+            let q = [0, 16, 32, 48].map(|i| unsafe { vld1q_s8(codes.as_ptr().add(i)) });
+            let base = &mut base[u * base_unit..(u + 1) * base_unit];
+            pack::<BITS>(q, base, &mut high[u * high_unit..(u + 1) * high_unit]);
+        }
+        true
+    }
+
+    /// One row of ggml blocks of 32 values; false if it must be refused.
+    pub(super) fn blocks(s: &GroupedScheme, params: &Params<'_>, x: &[f32], out: &mut [u8]) -> bool {
+        const G: usize = gguf_search::VALUES;
+        let bytes = 2 + s.base_bytes + s.high_bytes;
+        let params = Params { negative_scales: true, ..*params };
+        let importance = params.importance.map(|i| i.as_chunks::<G>().0);
+        // Two blocks are a unit of which the halves have scales of their own; a last single one is zero-extended.
+        let tail = Tail::new(x);
+        let mut pair = ([0u32; 16], [0u16; 16]);
+        for (i, w) in x.as_chunks::<G>().0.iter().enumerate() {
+            if i % 2 == 0 {
+                let mut amax = [0u32; 16];
+                amax[..2].copy_from_slice(&magnitudes::<8>(tail.unit(x, i / 2)));
+                let Some((words, _)) = scales(&amax, f32::from(s.code_max)) else { return false };
+                pair = (amax, words);
+            }
+            let (amax, words) = (f32::from_bits(pair.0[i % 2]), pair.1[i % 2]);
+            let mut codes = [0i8; G];
+            let word = match (words, importance) {
+                (0, _) => 0,
+                (start, Some(imp)) => group::<G, true>(s, &params, w, &imp[i], start, amax, &mut codes),
+                (start, None) => group::<G, false>(s, &params, w, &[1.0; G], start, amax, &mut codes),
+            };
+            gguf_search::write_block(s, word, &codes, &mut out[i * bytes..(i + 1) * bytes]);
+        }
+        true
+    }
+
+    /// One group; `WEIGHTED` says that some importance is not one.
+    fn group<const G: usize, const WEIGHTED: bool>(
+        s: &GroupedScheme,
+        params: &Params<'_>,
+        w: &[f32; G],
+        imp: &[f32; G],
+        start: u16,
+        amax: f32,
+        codes_out: &mut [i8; G],
+    ) -> u16 {
+        let mut magnitude = [0.0f32; G];
+        let mut limits = [0.0f32; G];
+        for i in 0..G {
+            magnitude[i] = w[i].abs();
+            limits[i] = limit(s, w[i], false);
+        }
+        let facts = Facts {
+            start,
+            amax,
+            extreme_negative: extreme_negative(w, amax),
+            negative_scales: params.negative_scales,
+            weight: if !WEIGHTED || is_tame(imp) { weight::<G>(w, imp) } else { f32::NAN },
+        };
+        let ops = Group {
+            round: |ratio| round(ratio),
+            near: |lanes: &Lanes| {
+                let mut norms = [0.0f32; LANES];
+                let (positive, negative) = norms.split_at_mut(lanes.negative_at);
+                let words = &lanes.words[..lanes.len];
+                let mut least = norms_of_all::<G, WEIGHTED>(
+                    &magnitude,
+                    &limits,
+                    imp,
+                    &words[..lanes.negative_at],
+                    positive,
+                );
+                if lanes.negative_at < lanes.len {
+                    let mut mirrored = [0.0f32; G];
+                    for i in 0..G {
+                        mirrored[i] = limit(s, w[i], true);
+                    }
+                    let words = &words[lanes.negative_at..];
+                    least =
+                        least.min(norms_of_all::<G, WEIGHTED>(&magnitude, &mirrored, imp, words, negative));
+                }
+                (least >= LEAST_NORM).then(|| near(&norms[..lanes.len], facts.weight))
+            },
+            error: |word| error::<G, WEIGHTED>(s, w, imp, word),
+            codes: |word, codes: &mut [i8; G]| codes_of::<G>(s, w, word, codes),
+            fit: |codes: &[i8; G]| fit::<G, WEIGHTED>(w, imp, codes),
+        };
+        search(s, &facts, &ops, codes_out)
+    }
+
+    /// Whether the first value of largest magnitude is negative.
+    #[inline]
+    fn extreme_negative<const G: usize>(w: &[f32; G], amax: f32) -> bool {
+        let (mut at, mut negative) = (0u64, 0u64);
+        for (i, v) in w.as_chunks::<4>().0.iter().enumerate() {
+            let v = load_f32(v);
+            at |= u64::from(mask(vceqq_f32(vabsq_f32(v), vdupq_n_f32(amax)))) << (4 * i);
+            negative |= u64::from(mask(vreinterpretq_u32_f32(v))) << (4 * i);
+        }
+        negative & at & at.wrapping_neg() != 0
+    }
+
+    /// The highest bits of four lanes.
+    #[inline]
+    fn mask(v: uint32x4_t) -> u32 {
+        let places = [0, 1, 2, 3];
+        // SAFETY: a load of 4 integers.
+        vaddvq_u32(vshlq_u32(vshrq_n_u32::<31>(v), unsafe { vld1q_s32(places.as_ptr()) }))
+    }
+
+    /// `sqrt(sum imp * w^2)` in binary32.
+    #[inline]
+    fn weight<const G: usize>(w: &[f32; G], imp: &[f32; G]) -> f32 {
+        let mut sum = vdupq_n_f32(0.0);
+        for (w, imp) in w.as_chunks::<4>().0.iter().zip(imp.as_chunks::<4>().0) {
+            let w = load_f32(w);
+            sum = vfmaq_f32(sum, vmulq_f32(load_f32(imp), w), w);
+        }
+        vaddvq_f32(sum).sqrt()
+    }
+
+    /// The multiples of a ratio, rounded to binary32 and binary16.
+    #[inline]
+    fn round(ratio: f64) -> [u16; 32] {
+        let mut words = [0u16; 32];
+        for (m, to) in PADDED.as_chunks::<4>().0.iter().zip(words.as_chunks_mut::<4>().0) {
+            // SAFETY: two loads of 2 values, and a store of 4 words.
+            unsafe {
+                let a = vmulq_n_f64(vld1q_f64(m.as_ptr()), ratio);
+                let b = vmulq_n_f64(vld1q_f64(m.as_ptr().add(2)), ratio);
+                vst1_u16(to.as_mut_ptr(), to_halves(vcvt_high_f32_f64(vcvt_f32_f64(a), b)));
+            }
+        }
+        words
+    }
+
+    /// Lanes within the limit of the least.
+    #[inline]
+    fn near(norms: &[f32], weight: f32) -> u128 {
+        let runs = norms.as_chunks::<4>().0;
+        let mut least = vdupq_n_f32(f32::INFINITY);
+        for run in runs {
+            least = vminnmq_f32(least, load_f32(run));
+        }
+        let limit = vdupq_n_f32(limit_of(vminnmvq_f32(least), weight));
+        let mut lanes = 0;
+        for (i, run) in runs.iter().enumerate() {
+            lanes |= u128::from(mask(vcleq_f32(load_f32(run), limit))) << (4 * i);
+        }
+        lanes
+    }
+
+    /// `|s| * N` of runs of 16 scales; returns the least `N`.
+    #[inline]
+    fn norms_of_all<const G: usize, const WEIGHTED: bool>(
+        magnitude: &[f32; G],
+        limits: &[f32; G],
+        imp: &[f32; G],
+        words: &[u16],
+        out: &mut [f32],
+    ) -> f32 {
+        let mut least = f32::INFINITY;
+        // Four vectors together: their chains of additions overlap.
+        for (words, out) in words.as_chunks::<16>().0.iter().zip(out.as_chunks_mut::<16>().0) {
+            least = least.min(norms_of::<G, WEIGHTED>(magnitude, limits, imp, words, out));
+        }
+        least
+    }
+
+    #[inline]
+    fn norms_of<const G: usize, const WEIGHTED: bool>(
+        magnitude: &[f32; G],
+        limits: &[f32; G],
+        imp: &[f32; G],
+        words: &[u16; 16],
+        out: &mut [f32; 16],
+    ) -> f32 {
+        const V: usize = 4;
+        let mut scale = [vdupq_n_f32(0.0); V];
+        let mut inv = [vdupq_n_f32(0.0); V];
+        let mut sum = [vdupq_n_f32(0.0); V];
+        for v in 0..V {
+            // SAFETY: a load of 4 words.
+            let h = unsafe { vld1_u16(words[4 * v..4 * v + 4].as_ptr()) };
+            scale[v] = vabsq_f32(from_halves(h));
+            inv[v] = vdivq_f32(vdupq_n_f32(1.0), scale[v]);
+        }
+        for i in 0..G {
+            let limit = vdupq_n_f32(limits[i]);
+            for v in 0..V {
+                let u = vmulq_n_f32(inv[v], magnitude[i]);
+                // u minus its nearest integer, ties to even; beyond the limit, u minus the limit is larger.
+                let near = vsubq_f32(u, vrndnq_f32(u));
+                let d = vmaxnmq_f32(near, vsubq_f32(u, limit));
+                let weighted = if WEIGHTED { vmulq_n_f32(d, imp[i]) } else { d };
+                sum[v] = vfmaq_f32(sum[v], weighted, d);
+            }
+        }
+        let mut least = vdupq_n_f32(f32::INFINITY);
+        for (v, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            let n = vsqrtq_f32(sum[v]);
+            least = vminnmq_f32(least, n);
+            store(out, vmulq_f32(scale[v], n));
+        }
+        vminnmvq_f32(least)
+    }
+
+    /// Codes of 4 values as integral binary32 values.
+    #[inline]
+    fn code(s: &GroupedScheme, w: float32x4_t, inv: f32) -> float32x4_t {
+        let q = vrndnq_f32(vmulq_n_f32(w, inv));
+        vminq_f32(vmaxq_f32(q, vdupq_n_f32(f32::from(s.code_min))), vdupq_n_f32(f32::from(s.code_max)))
+    }
+
+    /// Value of a scale word.
+    #[inline]
+    fn value(word: u16) -> f32 {
+        vgetq_lane_f32::<0>(halves(word))
+    }
+
+    /// Stores the codes of a scale.
+    #[inline]
+    fn codes_of<const G: usize>(s: &GroupedScheme, w: &[f32; G], word: u16, codes: &mut [i8; G]) {
+        let inv = 1.0 / value(word);
+        for (w, to) in w.as_chunks::<8>().0.iter().zip(codes.as_chunks_mut::<8>().0) {
+            let w = w.as_chunks::<4>().0;
+            let q = [0, 1].map(|h| vmovn_s32(vcvtnq_s32_f32(code(s, load_f32(&w[h]), inv))));
+            // SAFETY: a store of 8 bytes.
+            unsafe { vst1_s8(to.as_mut_ptr(), vmovn_s16(vcombine_s16(q[0], q[1]))) };
+        }
+    }
+
+    /// Eight binary32 values in binary64, in order.
+    #[inline]
+    fn wide(low: float32x4_t, high: float32x4_t) -> [float64x2_t; 4] {
+        [
+            vcvt_f64_f32(vget_low_f32(low)),
+            vcvt_high_f64_f32(low),
+            vcvt_f64_f32(vget_low_f32(high)),
+            vcvt_high_f64_f32(high),
+        ]
+    }
+
+    #[inline]
+    fn eight(v: &[f32; 8]) -> [float32x4_t; 2] {
+        let v = v.as_chunks::<4>().0;
+        [load_f32(&v[0]), load_f32(&v[1])]
+    }
+
+    /// The eight partial sums combined in the written order.
+    #[inline]
+    fn combine(p: [float64x2_t; 4]) -> f64 {
+        // (0+4, 1+5) and (2+6, 3+7), then (04+26, 15+37), then their sum.
+        let two = vaddq_f64(vaddq_f64(p[0], p[2]), vaddq_f64(p[1], p[3]));
+        vgetq_lane_f64::<0>(two) + vgetq_lane_f64::<1>(two)
+    }
+
+    /// Error of a scale with its own codes.
+    #[inline]
+    fn error<const G: usize, const WEIGHTED: bool>(
+        s: &GroupedScheme,
+        w: &[f32; G],
+        imp: &[f32; G],
+        word: u16,
+    ) -> f64 {
+        let scale = value(word);
+        let inv = 1.0 / scale;
+        let scale = f64::from(scale);
+        let mut sum = [vdupq_n_f64(0.0); 4];
+        for (w, imp) in w.as_chunks::<8>().0.iter().zip(imp.as_chunks::<8>().0) {
+            let ([w0, w1], [i0, i1]) = (eight(w), eight(imp));
+            let (q, imp) = (wide(code(s, w0, inv), code(s, w1, inv)), wide(i0, i1));
+            for (h, w) in wide(w0, w1).into_iter().enumerate() {
+                let t = vsubq_f64(w, vmulq_n_f64(q[h], scale));
+                let weighted = if WEIGHTED { vmulq_f64(imp[h], t) } else { t };
+                sum[h] = vaddq_f64(sum[h], vmulq_f64(weighted, t));
+            }
+        }
+        combine(sum)
+    }
+
+    /// Least-squares scale of codes.
+    #[inline]
+    fn fit<const G: usize, const WEIGHTED: bool>(w: &[f32; G], imp: &[f32; G], codes: &[i8; G]) -> f64 {
+        let (mut num, mut den) = ([vdupq_n_f64(0.0); 4], [vdupq_n_f64(0.0); 4]);
+        let chunks = w.as_chunks::<8>().0.iter().zip(imp.as_chunks::<8>().0);
+        for ((w, imp), codes) in chunks.zip(codes.as_chunks::<8>().0) {
+            // SAFETY: a load of 8 bytes.
+            let q = vmovl_s8(unsafe { vld1_s8(codes.as_ptr()) });
+            let q = wide(
+                vcvtq_f32_s32(vmovl_s16(vget_low_s16(q))),
+                vcvtq_f32_s32(vmovl_high_s16(q)),
+            );
+            let ([w0, w1], [i0, i1]) = (eight(w), eight(imp));
+            let imp = wide(i0, i1);
+            for (h, w) in wide(w0, w1).into_iter().enumerate() {
+                let (iw, iq) =
+                    if WEIGHTED { (vmulq_f64(imp[h], w), vmulq_f64(imp[h], q[h])) } else { (w, q[h]) };
+                num[h] = vaddq_f64(num[h], vmulq_f64(iw, q[h]));
+                den[h] = vaddq_f64(den[h], vmulq_f64(iq, q[h]));
+            }
+        }
+        let den = combine(den);
+        if den == 0.0 { 0.0 } else { combine(num) / den }
+    }
+}
