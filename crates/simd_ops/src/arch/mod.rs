@@ -55,6 +55,8 @@ pub(crate) fn encode_nvfp4(isa: Isa) -> Option<Nvfp4Fn> {
         Isa::Avx2 => Some(x86_64::avx2::encode::nvfp4),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => Some(x86_64::avx512::encode::nvfp4),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => Some(aarch64::neon::encode::nvfp4),
         _ => None,
     }
 }

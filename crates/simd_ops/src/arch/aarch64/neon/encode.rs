@@ -6,9 +6,11 @@ use std::arch::aarch64::*;
 
 use ninfer_formats::encoder::gguf_nl;
 use ninfer_formats::encoder::gguf_search::block_scheme;
+use ninfer_formats::encoder::nvfp4::Nvfp4Encoder;
 use ninfer_formats::encoder::{EncoderId, RowEncoder, RowFault, RowSlices, Source};
 use ninfer_formats::{BlockKind, GroupedScheme, RowScale, Scheme};
 
+use super::lanes::Wide;
 use super::prims::{from_halves, load_f32, load16, store, to_halves};
 use super::search;
 use crate::isa::neon_entry;
@@ -70,6 +72,28 @@ neon_entry! {
         };
         // What is left are faults, which the reference names.
         if done { Ok(()) } else { encoder.encode_row(x, out) }
+    }
+
+    /// See [`crate::kernels::Nvfp4Fn`].
+    pub(crate) fn nvfp4(
+        encoder: &Nvfp4Encoder,
+        source: Source<'_>,
+        codes: &mut [u8],
+        scales: &mut [u8],
+        scratch: &mut Scratch,
+    ) -> Result<(), RowFault> {
+        let x = match source {
+            Source::F32(x) => x,
+            _ => {
+                scratch.floats.resize(source.len(), 0.0);
+                match source {
+                    Source::F16(words) => widen(words, &mut scratch.floats),
+                    _ => source.convert(&mut scratch.floats)?,
+                }
+                &scratch.floats
+            }
+        };
+        encoder.encode_row_on::<Wide>(x, codes, scales)
     }
 
     /// binary16 to binary32, exactly.

@@ -10,6 +10,7 @@ pub(crate) mod gemv;
 pub(in crate::arch::aarch64) mod gemv_unpack;
 mod gguf_legacy;
 mod grouped;
+mod lanes;
 mod nvfp4;
 pub(in crate::arch::aarch64) mod prims;
 mod search;

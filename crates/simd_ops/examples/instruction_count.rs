@@ -1,0 +1,32 @@
+//! Work for an emulator that counts instructions: one A8 product of random weights with K = 4,096 on one thread.
+//!
+//! `instruction_count FORMAT TOKEN ROWS COLUMNS`. The difference between two numbers of rows, divided by the weights
+//! between them, is the number of instructions a weight; `tools/arm/count.sh` prints it.
+
+use std::hint::black_box;
+
+use ninfer_formats::{FormatId, TensorView, encoded_size};
+use ninfer_simd_ops::{Activations, Dispatch, Isa, Q8_1, Workspace, matmul_q8_1, quantize_q8_1};
+
+const K: usize = 4096;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [format, token, rows, columns] = arguments.as_slice() else {
+        return Err("usage: instruction_count FORMAT TOKEN ROWS COLUMNS".into());
+    };
+    let format = FormatId::from_name(format)?;
+    let (rows, columns): (usize, usize) = (rows.parse()?, columns.parse()?);
+    let shape = [rows as u64, K as u64];
+    let bytes = usize::try_from(encoded_size(format, &shape, 1)?)?;
+    let payload: Vec<u8> = (0..bytes as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let view = TensorView::new(format, &shape, 1, &payload)?;
+    let x: Vec<f32> = (0..columns * K).map(|i| (i % 97) as f32 - 48.0).collect();
+    let on = Dispatch { isa: Some(Isa::from_name(token)?), threads: Some(1) };
+    let mut q = Q8_1::new();
+    quantize_q8_1(Activations::F32(&x), K, &mut q, &on)?;
+    let mut out = vec![0.0; columns * rows];
+    matmul_q8_1(&view, &q, &mut out, &on, &mut Workspace::default())?;
+    black_box(&out);
+    Ok(())
+}
