@@ -7,6 +7,7 @@
 //! `vec_dot` a row, which is what its matrix-vector product does on one thread. "read" is a plain vector read of the
 //! same bytes by as many threads. Without the variable ours are timed alone.
 
+#[cfg(target_arch = "x86_64")]
 use std::hint::black_box;
 use std::time::Instant;
 

@@ -440,13 +440,13 @@ unsafe fn scales_of<S: Unpack>(scaling: &Scaling<'_, '_>, p: usize) -> [[float32
         match (S::MINIMUM, S::FACTORS) {
             (false, _) => {}
             (true, Factors::Whole) => {
-                for b in 0..2 {
-                    min[b] = vmulq_f32(vcvtq_f32_s32(four_of(&scaling.bytes[1], 2 * p + b)), scaling.unit[1]);
+                for (b, min) in min[..2].iter_mut().enumerate() {
+                    *min = vmulq_f32(vcvtq_f32_s32(four_of(&scaling.bytes[1], 2 * p + b)), scaling.unit[1]);
                 }
             }
             (true, _) => {
-                for h in 0..4 {
-                    min[h] = vcvtq_f32_s32(four_of(&scaling.bytes[1], 4 * p + h));
+                for (h, min) in min.iter_mut().enumerate() {
+                    *min = vcvtq_f32_s32(four_of(&scaling.bytes[1], 4 * p + h));
                 }
             }
         }

@@ -318,7 +318,7 @@ unpack! { Grouped<6, 64, false>, Blocks, FRACTION 2, SCALE_BYTES 8, SHARED true;
 unpack! { Ggml<gguf::Q2K>, Halves;
     pair |c, p| {
         let q = load32(c.codes, 16 + p / 2 * 32);
-        let [a, b] = [0, 1].map(|h| if p % 2 == 0 { q[h] } else { vshrq_n_u8::<4>(q[h]) });
+        let [a, b] = [0, 1].map(|h| if p.is_multiple_of(2) { q[h] } else { vshrq_n_u8::<4>(q[h]) });
         let three = splat(3);
         both(
             [vandq_u8(a, three), vandq_u8(b, three)],
@@ -334,7 +334,7 @@ unpack! { Ggml<gguf::Q3K>, Halves, OFFSET 4;
     pair |c, p| {
         let (q, hm) = (load32(c.codes, 32 + p / 2 * 32), load32(c.codes, 0));
         let half = |h: usize| {
-            let q = if p % 2 == 0 { q[h] } else { vshrq_n_u8::<4>(q[h]) };
+            let q = if p.is_multiple_of(2) { q[h] } else { vshrq_n_u8::<4>(q[h]) };
             let (a, b) = (vandq_u8(q, splat(3)), vandq_u8(vshrq_n_u8::<2>(q), splat(3)));
             // Bits 2 p and 2 p + 1, to bit 2.
             match p {
@@ -385,7 +385,7 @@ unpack! { Ggml<gguf::Q6K>, Halves, OFFSET 32;
         let q = load32(c.codes, p / 2 * 64);
         let r = load32(c.codes, p / 2 * 64 + 32);
         let h = load32(c.codes, 128 + p / 2 * 32);
-        if p % 2 == 0 {
+        if p.is_multiple_of(2) {
             let f = |i: usize| or_shifted::<4>(low(q[i]), h[i], 0x30);
             let g = |i: usize| or_shifted::<2>(low(r[i]), h[i], 0x30);
             both([f(0), f(1)], [g(0), g(1)])
