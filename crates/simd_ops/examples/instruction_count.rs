@@ -1,7 +1,6 @@
-//! Work for an emulator that counts instructions: one A8 product of random weights with K = 4,096 on one thread.
+//! Work for an emulator that counts instructions: A8 products of random weights with K = 4,096 on one thread.
 //!
-//! `instruction_count FORMAT TOKEN ROWS COLUMNS`. The difference between two numbers of rows, divided by the weights
-//! between them, is the number of instructions a weight; `tools/arm/count.sh` prints it.
+//! `instruction_count FORMAT TOKEN ROWS COLUMNS TIMES`; `tools/arm/count.sh` runs it and prints instructions a weight.
 
 use std::hint::black_box;
 
@@ -12,8 +11,8 @@ const K: usize = 4096;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [format, token, rows, columns] = arguments.as_slice() else {
-        return Err("usage: instruction_count FORMAT TOKEN ROWS COLUMNS".into());
+    let [format, token, rows, columns, times] = arguments.as_slice() else {
+        return Err("usage: instruction_count FORMAT TOKEN ROWS COLUMNS TIMES".into());
     };
     let format = FormatId::from_name(format)?;
     let (rows, columns): (usize, usize) = (rows.parse()?, columns.parse()?);
@@ -26,7 +25,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut q = Q8_1::new();
     quantize_q8_1(Activations::F32(&x), K, &mut q, &on)?;
     let mut out = vec![0.0; columns * rows];
-    matmul_q8_1(&view, &q, &mut out, &on, &mut Workspace::default())?;
-    black_box(&out);
+    for _ in 0..times.parse::<usize>()? {
+        matmul_q8_1(&view, &q, &mut out, &on, &mut Workspace::default())?;
+        black_box(&out);
+    }
     Ok(())
 }

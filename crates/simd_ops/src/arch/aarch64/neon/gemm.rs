@@ -95,21 +95,23 @@ impl Multiply for Widening {
         unsafe {
             // Per row and four columns: sums of the first two columns and of the last two, each in two parts.
             let mut parts = [[[vdupq_n_s32(0); 2]; 2]; ABREAST];
-            for q in (FIRST..FIRST + COUNT).step_by(2) {
-                let x = [0, 1].map(|i| [columns(x, q, 2 * half + i), columns(x, q + 1, 2 * half + i)]);
-                for (parts, row) in parts.iter_mut().zip(rows) {
-                    let w = codes(row, q / 4);
-                    let w = [lanes(w, q % 4), lanes(w, q % 4 + 1)];
-                    for (parts, x) in parts.iter_mut().zip(&x) {
-                        let low = vmull_s8(vget_low_s8(x[0]), vget_low_s8(w[0]));
-                        let low = vmlal_s8(low, vget_low_s8(x[1]), vget_low_s8(w[1]));
-                        let high = vmlal_high_s8(vmull_high_s8(x[0], w[0]), x[1], w[1]);
-                        parts[0] = vpadalq_s16(parts[0], low);
-                        parts[1] = vpadalq_s16(parts[1], high);
-                    }
-                }
+            for run in FIRST / 4..(FIRST + COUNT) / 4 {
+                two!(P => {
+                    let q = 4 * run + 2 * P;
+                    let x = two!(I => [columns(x, q, 2 * half + I), columns(x, q + 1, 2 * half + I)]);
+                    parts = four!(R => {
+                        let w = codes(&rows[R], run);
+                        let w = [lanes(w, 2 * P), lanes(w, 2 * P + 1)];
+                        two!(C => {
+                            let low = vmull_s8(vget_low_s8(x[C][0]), vget_low_s8(w[0]));
+                            let low = vmlal_s8(low, vget_low_s8(x[C][1]), vget_low_s8(w[1]));
+                            let high = vmlal_high_s8(vmull_high_s8(x[C][0], w[0]), x[C][1], w[1]);
+                            [vpadalq_s16(parts[R][C][0], low), vpadalq_s16(parts[R][C][1], high)]
+                        })
+                    });
+                });
             }
-            parts.map(|row| row.map(|[low, high]| vpaddq_s32(low, high)))
+            four!(R => two!(C => vpaddq_s32(parts[R][C][0], parts[R][C][1])))
         }
     }
 }
@@ -132,43 +134,33 @@ pub(in crate::arch::aarch64) unsafe fn terms<M: Multiply>(
         for half in 0..LANES / 8 {
             // SAFETY: the caller's; Advanced SIMD is part of the AArch64 baseline; the stores write four values each.
             unsafe {
-                let mut sums = [[vdupq_n_f32(0.0); 2]; ABREAST];
-                for (acc, lanes) in sums.iter_mut().zip(&*rows) {
-                    *acc = [four(&lanes.0, 8 * half), four(&lanes.0, 8 * half + 4)];
-                }
+                let mut sums = four!(R => two!(C => four(&rows[R].0, 8 * half + 4 * C)));
                 for b in 0..x.codes.len() {
                     let codes: &[[u8; 32]; ABREAST] =
                         panel.codes[b][first..].first_chunk().expect("whole heights");
-                    let [d0, d1] = [0, 1].map(|h| four(&panel.d[h][b], first));
-                    let [s0, s1] = [0, 1].map(|h| four(&panel.scale[h][b], first));
-                    let d_x = [0, 4].map(|c| four(&x.d[b].0, 8 * half + c));
+                    let [d0, d1] = two!(H => four(&panel.d[H][b], first));
+                    let [s0, s1] = two!(H => four(&panel.scale[H][b], first));
+                    let d_x = two!(C => four(&x.d[b].0, 8 * half + 4 * C));
                     if matches!(shape, Shape::Plain | Shape::Scaled) {
                         let isums = M::sums::<0, 8>(codes, &x.codes[b], half);
-                        for r in 0..ABREAST {
-                            for c in 0..2 {
-                                let mut isum = vcvtq_f32_s32(isums[r][c]);
-                                if shape == Shape::Scaled {
-                                    isum = times_lane(isum, s0, r);
-                                }
-                                sums[r][c] = vfmaq_f32(sums[r][c], isum, times_lane(d_x[c], d0, r));
-                            }
-                        }
+                        sums = four!(R => two!(C => {
+                            let isum = vcvtq_f32_s32(isums[R][C]);
+                            let isum = if shape == Shape::Scaled { times_lane(isum, s0, R) } else { isum };
+                            vfmaq_f32(sums[R][C], isum, times_lane(d_x[C], d0, R))
+                        }));
                     } else {
                         let low = M::sums::<0, 4>(codes, &x.codes[b], half);
                         let high = M::sums::<4, 4>(codes, &x.codes[b], half);
-                        for r in 0..ABREAST {
-                            for c in 0..2 {
-                                let (low, high) = (vcvtq_f32_s32(low[r][c]), vcvtq_f32_s32(high[r][c]));
-                                let d = times_lane(d_x[c], d0, r);
-                                if shape == Shape::Split {
-                                    let isum = plus_times_lane(times_lane(low, s0, r), high, s1, r);
-                                    sums[r][c] = vfmaq_f32(sums[r][c], isum, d);
-                                } else {
-                                    sums[r][c] = vfmaq_f32(sums[r][c], low, d);
-                                    sums[r][c] = vfmaq_f32(sums[r][c], high, times_lane(d_x[c], d1, r));
-                                }
+                        sums = four!(R => two!(C => {
+                            let (low, high) = (vcvtq_f32_s32(low[R][C]), vcvtq_f32_s32(high[R][C]));
+                            let d = times_lane(d_x[C], d0, R);
+                            if shape == Shape::Split {
+                                let isum = plus_times_lane(times_lane(low, s0, R), high, s1, R);
+                                vfmaq_f32(sums[R][C], isum, d)
+                            } else {
+                                vfmaq_f32(vfmaq_f32(sums[R][C], low, d), high, times_lane(d_x[C], d1, R))
                             }
-                        }
+                        }));
                     }
                 }
                 for (acc, lanes) in sums.iter().zip(rows.iter_mut()) {

@@ -286,18 +286,18 @@ impl<'a, 'b> Scaling<'a, 'b> {
         unsafe {
             let mut unit = [vdupq_n_f32(0.0); 2];
             if S::SCALES == Scales::Unit {
-                let words = [0, 1, 2, 3].map(|r| S::words_at(&rows[r], 0));
-                unit[0] = gather(words.map(|w| w[0]));
+                let words = four!(R => S::words_at(&rows[R], 0));
+                unit[0] = gather(four!(R => words[R][0]));
                 if S::MINIMUM {
-                    unit[1] = gather(words.map(|w| w[1]));
+                    unit[1] = gather(four!(R => words[R][1]));
                 }
             }
             let mut bytes = [[vdupq_n_s8(0); 4]; 2];
             if S::FACTORS != Factors::None {
-                let f = [0, 1, 2, 3].map(|r| S::factors(rows[r].codes));
-                bytes[0] = turn(f.map(|f| f[0]));
+                let f = four!(R => S::factors(rows[R].codes));
+                bytes[0] = turn(four!(R => f[R][0]));
                 if S::MINIMUM {
-                    bytes[1] = turn(f.map(|f| f[1]));
+                    bytes[1] = turn(four!(R => f[R][1]));
                 }
             }
             Self { rows, unit, bytes }
@@ -311,8 +311,15 @@ impl<'a, 'b> Scaling<'a, 'b> {
             return self.unit[0];
         }
         // SAFETY: as in `new`.
-        unsafe { gather([0, 1, 2, 3].map(|r| S::words_at(&self.rows[r], i)[0])) }
+        unsafe { gather(four!(R => S::words_at(&self.rows[R], i)[0])) }
     }
+}
+
+/// What the sums of a block or half-block start at.
+#[inline(always)]
+unsafe fn start<S: Unpack>(x: &Unit, i: usize) -> int32x4_t {
+    // SAFETY: Advanced SIMD is part of the AArch64 baseline.
+    unsafe { if S::OFFSET == 0 { vdupq_n_s32(0) } else { load_i32(&x.start[i]) } }
 }
 
 /// Exact sums of a pair of blocks: by blocks, or by half-blocks ([`Form::Halves`], [`Form::Terms`]).
@@ -324,50 +331,37 @@ unsafe fn sums<S: Unpack, D: Dot>(w: &[[int8x16_t; 4]; ROWS], x: &Unit, p: usize
     // SAFETY: Advanced SIMD is part of the AArch64 baseline; the rest is the caller's.
     unsafe {
         let codes: &[[i8; 16]; 4] = x.codes.as_chunks::<16>().0[4 * p..].first_chunk().expect("four runs");
-        let codes = [0, 1, 2, 3].map(|i| load16_signed(&codes[i]));
-        let start = |i: usize| if S::OFFSET == 0 { vdupq_n_s32(0) } else { load_i32(&x.start[i]) };
+        let codes = four!(I => load16_signed(&codes[I]));
         let zero = vdupq_n_s32(0);
-        let mut out = [zero; 4];
         match S::FORM {
-            Form::Blocks | Form::Terms => {
-                for b in 0..2 {
-                    let start = start(2 * p + b);
-                    let mut v = [zero; ROWS];
-                    for (v, w) in v.iter_mut().zip(w) {
-                        *v = if S::FORM == Form::Terms {
-                            D::apart(start, [w[2 * b], w[2 * b + 1]], [codes[2 * b], codes[2 * b + 1]])
-                        } else {
-                            D::dot(D::dot(start, w[2 * b], codes[2 * b]), w[2 * b + 1], codes[2 * b + 1])
-                        };
-                    }
-                    if S::FORM == Form::Terms {
-                        [out[2 * b], out[2 * b + 1]] = two_trees(v);
-                    } else {
-                        out[b] = tree(v);
-                    }
-                }
+            Form::Blocks => {
+                let [a, b] = two!(B => {
+                    let start = start::<S>(x, 2 * p + B);
+                    tree(four!(R => D::dot(D::dot(start, w[R][2 * B], codes[2 * B]), w[R][2 * B + 1], codes[2 * B + 1])))
+                });
+                [a, b, zero, zero]
             }
-            Form::Halves => {
-                for h in 0..4 {
-                    let start = start(4 * p + h);
-                    let mut v = [zero; ROWS];
-                    for (v, w) in v.iter_mut().zip(w) {
-                        *v = D::dot(start, w[h], codes[h]);
-                    }
-                    out[h] = tree(v);
-                }
+            Form::Terms => {
+                let [[a, b], [c, d]] = two!(B => {
+                    let start = start::<S>(x, 2 * p + B);
+                    let codes = [codes[2 * B], codes[2 * B + 1]];
+                    two_trees(four!(R => D::apart(start, [w[R][2 * B], w[R][2 * B + 1]], codes)))
+                });
+                [a, b, c, d]
             }
+            Form::Halves => four!(H => {
+                let start = start::<S>(x, 4 * p + H);
+                tree(four!(R => D::dot(start, w[R][H], codes[H])))
+            }),
             Form::Quads => {
-                let start = start(p);
-                let mut v = [zero; ROWS];
-                for (v, w) in v.iter_mut().zip(w) {
-                    let two = D::apart(start, [w[0], w[1]], [codes[0], codes[1]]);
-                    *v = D::apart(two, [w[2], w[3]], [codes[2], codes[3]]);
-                }
-                [out[0], out[1]] = two_trees(v);
+                let start = start::<S>(x, p);
+                let [a, b] = two_trees(four!(R => {
+                    let first = D::apart(start, [w[R][0], w[R][1]], [codes[0], codes[1]]);
+                    D::apart(first, [w[R][2], w[R][3]], [codes[2], codes[3]])
+                }));
+                [a, b, zero, zero]
             }
         }
-        out
     }
 }
 
@@ -386,41 +380,39 @@ unsafe fn add<S: Unpack>(
     // SAFETY: Advanced SIMD is part of the AArch64 baseline.
     unsafe {
         if S::FORM == Form::Terms {
-            for (i, sum) in sums.into_iter().enumerate() {
-                if 2 * p + i / 2 >= x.blocks {
-                    return;
+            four!(I => {
+                if 2 * p + I / 2 < x.blocks {
+                    let d = times(d[I], &x.d_x, 2 * p + I / 2);
+                    chain.acc = vfmaq_f32(chain.acc, to_f32::<S>(sums[I]), d);
                 }
-                let d = times(d[i], &x.d_x, 2 * p + i / 2);
-                chain.acc = vfmaq_f32(chain.acc, to_f32::<S>(sum), d);
-            }
+            });
             return;
         }
-        for b in 0..2 {
-            let block = 2 * p + b;
+        two!(B => {
+            let block = 2 * p + B;
             // A plane of scales may go on past the row's values, with an infinity.
-            if S::SCALE_BYTES != 0 && block >= x.blocks {
-                return;
-            }
-            let isum = match S::FACTORS {
-                Factors::None => sums[b],
-                Factors::Whole => vmulq_s32(sums[b], four_of(&scaling.bytes[0], block)),
-                Factors::Halves => {
-                    let low = vmulq_s32(sums[2 * b], four_of(&scaling.bytes[0], 2 * block));
-                    vmlaq_s32(low, sums[2 * b + 1], four_of(&scaling.bytes[0], 2 * block + 1))
+            if S::SCALE_BYTES == 0 || block < x.blocks {
+                let isum = match S::FACTORS {
+                    Factors::None => sums[B],
+                    Factors::Whole => vmulq_s32(sums[B], four_of(&scaling.bytes[0], block)),
+                    Factors::Halves => {
+                        let low = vmulq_s32(sums[2 * B], four_of(&scaling.bytes[0], 2 * block));
+                        vmlaq_s32(low, sums[2 * B + 1], four_of(&scaling.bytes[0], 2 * block + 1))
+                    }
+                };
+                chain.acc = vfmaq_f32(chain.acc, to_f32::<S>(isum), times(d[B], &x.d_x, block));
+                match (S::MINIMUM, S::FACTORS) {
+                    (false, _) => {}
+                    // `(min * dmin) * (sum * d_x)`: both factors are exact, so this rounds as the written order does.
+                    (true, Factors::Whole) => chain.m = plus_times(chain.m, min[B], &x.sums, block),
+                    (true, _) => {
+                        let sum = times(min[2 * B], &x.sums, 2 * block);
+                        let sum = plus_times(sum, min[2 * B + 1], &x.sums, 2 * block + 1);
+                        chain.m = vfmaq_f32(chain.m, sum, times(scaling.unit[1], &x.d_x, block));
+                    }
                 }
-            };
-            chain.acc = vfmaq_f32(chain.acc, to_f32::<S>(isum), times(d[b], &x.d_x, block));
-            match (S::MINIMUM, S::FACTORS) {
-                (false, _) => {}
-                // `(min * dmin) * (sum * d_x)`: both factors are exact, so this rounds as the written order does.
-                (true, Factors::Whole) => chain.m = plus_times(chain.m, min[b], &x.sums, block),
-                (true, _) => {
-                    let sum = times(min[2 * b], &x.sums, 2 * block);
-                    let sum = plus_times(sum, min[2 * b + 1], &x.sums, 2 * block + 1);
-                    chain.m = vfmaq_f32(chain.m, sum, times(scaling.unit[1], &x.d_x, block));
-                }
             }
-        }
+        });
     }
 }
 
@@ -429,27 +421,24 @@ unsafe fn add<S: Unpack>(
 unsafe fn scales_of<S: Unpack>(scaling: &Scaling<'_, '_>, p: usize) -> [[float32x4_t; 4]; 2] {
     // SAFETY: Advanced SIMD is part of the AArch64 baseline.
     unsafe {
-        let mut d = [scaling.unit[0]; 4];
-        let mut min = [scaling.unit[1]; 4];
-        if S::SCALES == Scales::Term {
-            let terms = if S::FORM == Form::Terms { 4 } else { 2 };
-            for i in 0..terms {
-                d[i] = if i % 2 == 1 && S::SHARED { d[i - 1] } else { scaling.d::<S>(terms * p + i) };
+        let (unit, bytes) = (&scaling.unit, &scaling.bytes[1]);
+        let d = match (S::SCALES, S::FORM) {
+            (Scales::Unit, _) => [unit[0]; 4],
+            (_, Form::Terms) => four!(I => scaling.d::<S>(4 * p + I)),
+            _ if S::SHARED => [scaling.d::<S>(2 * p); 4],
+            _ => {
+                let [a, b] = two!(I => scaling.d::<S>(2 * p + I));
+                [a, b, a, b]
             }
-        }
-        match (S::MINIMUM, S::FACTORS) {
-            (false, _) => {}
+        };
+        let min = match (S::MINIMUM, S::FACTORS) {
+            (false, _) => [unit[1]; 4],
             (true, Factors::Whole) => {
-                for (b, min) in min[..2].iter_mut().enumerate() {
-                    *min = vmulq_f32(vcvtq_f32_s32(four_of(&scaling.bytes[1], 2 * p + b)), scaling.unit[1]);
-                }
+                let [a, b] = two!(B => vmulq_f32(vcvtq_f32_s32(four_of(bytes, 2 * p + B)), unit[1]));
+                [a, b, a, b]
             }
-            (true, _) => {
-                for (h, min) in min.iter_mut().enumerate() {
-                    *min = vcvtq_f32_s32(four_of(&scaling.bytes[1], 4 * p + h));
-                }
-            }
-        }
+            (true, _) => four!(H => vcvtq_f32_s32(four_of(bytes, 4 * p + H))),
+        };
         [d, min]
     }
 }
@@ -475,7 +464,7 @@ unsafe fn one<S: Unpack, D: Dot>(
             let scaling = Scaling::new::<S>(&rows);
             each_pair!(P => {
                 let [d, min] = scales_of::<S>(&scaling, P);
-                let w = [S::pair(&rows[0], P), S::pair(&rows[1], P), S::pair(&rows[2], P), S::pair(&rows[3], P)];
+                let w = four!(R => S::pair(&rows[R], P));
                 add::<S>(&mut chain, sums::<S, D>(&w, x, P), &scaling, &d, &min, x, P);
             });
         }
@@ -507,7 +496,7 @@ unsafe fn several<S: Unpack, D: Dot>(
             let scaling = Scaling::new::<S>(&rows);
             each_pair!(P => {
                 let [d, min] = scales_of::<S>(&scaling, P);
-                let w = [S::pair(&rows[0], P), S::pair(&rows[1], P), S::pair(&rows[2], P), S::pair(&rows[3], P)];
+                let w = four!(R => S::pair(&rows[R], P));
                 for (acc, x) in acc.iter_mut().zip(x[u..].iter().step_by(units)) {
                     let mut chain = Chain { acc: load_f32(&acc[0]), m: load_f32(&acc[1]) };
                     add::<S>(&mut chain, sums::<S, D>(&w, x, P), &scaling, &d, &min, x, P);
@@ -546,8 +535,8 @@ pub(in crate::arch::aarch64) unsafe fn columns<S: Unpack, D: Dot>(
     for first in (0..view.rows()).step_by(ROWS) {
         let rows = (view.rows() - first).min(ROWS);
         // Rows past the last are the last once more; their sums go nowhere.
-        let parts = [0, 1, 2, 3].map(|r| view.row(first + r.min(rows - 1)));
-        let planes = [0, 1, 2, 3].map(|r| S::planes(&parts[r]));
+        let parts: [_; ROWS] = std::array::from_fn(|r| view.row(first + r.min(rows - 1)));
+        let planes = four!(R => S::planes(&parts[R]));
         if columns.len() == 1 {
             // SAFETY: the caller's; the store writes 16 bytes.
             unsafe {

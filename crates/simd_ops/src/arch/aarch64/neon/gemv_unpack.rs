@@ -71,6 +71,9 @@ pub(in crate::arch::aarch64) trait Unpack: Format {
     }
 }
 
+/// Bit of each of eight words.
+static BITS_OF_WORDS: [u16; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+
 neon_entry! {
     #[inline]
     fn s8(v: uint8x16_t) -> int8x16_t {
@@ -82,10 +85,23 @@ neon_entry! {
         [s8(a[0]), s8(a[1]), s8(b[0]), s8(b[1])]
     }
 
+    #[inline]
+    fn signed_fields(q: uint8x16_t) -> [int8x16_t; 4] {
+        let [a, b, c, d] = fields(q);
+        [s8(a), s8(b), s8(c), s8(d)]
+    }
+
     /// 32 bytes.
     #[inline]
     fn load32(bytes: &[u8], from: usize) -> [uint8x16_t; 2] {
         [load16(at(bytes, from)), load16(at(bytes, from + 16))]
+    }
+
+    /// Pairs of bytes in turn.
+    #[inline]
+    fn zip16(a: uint8x16_t, b: uint8x16_t) -> [uint8x16_t; 2] {
+        let (a, b) = (vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b));
+        [vreinterpretq_u8_u16(vzip1q_u16(a, b)), vreinterpretq_u8_u16(vzip2q_u16(a, b))]
     }
 
     #[inline]
@@ -142,11 +158,10 @@ neon_entry! {
     /// Four entries of four bytes.
     #[inline]
     fn fours(e: [&[i8; 4]; 4]) -> int8x16_t {
-        let word = |e: &[i8; 4]| u32::from_le_bytes(e.map(i8::cast_unsigned));
-        let v = vdupq_n_u32(word(e[0]));
-        let v = vsetq_lane_u32::<1>(word(e[1]), v);
-        let v = vsetq_lane_u32::<2>(word(e[2]), v);
-        vreinterpretq_s8_u32(vsetq_lane_u32::<3>(word(e[3]), v))
+        // SAFETY: each reads the four bytes of its entry.
+        let words = four!(I => unsafe { e[I].as_ptr().cast::<u32>().read_unaligned() });
+        // SAFETY: reads the 16 bytes of `words`.
+        vreinterpretq_s8_u32(unsafe { vld1q_u32(words.as_ptr()) })
     }
 
     /// `2 s + 1`.
@@ -170,11 +185,23 @@ neon_entry! {
         [eight(scale), eight(min)]
     }
 
+    /// Four entries of the grid of `iq3_s`.
+    #[inline]
+    fn entries_of_iq3_s(index: uint16x4_t) -> int8x16_t {
+        let entry = |i: u16| &IQ3_S[usize::from(i) & 511];
+        fours([
+            entry(vget_lane_u16::<0>(index)),
+            entry(vget_lane_u16::<1>(index)),
+            entry(vget_lane_u16::<2>(index)),
+            entry(vget_lane_u16::<3>(index)),
+        ])
+    }
+
     /// Grid of `iq1_s` and `iq1_m` times eight, plus or minus one.
     #[inline]
     fn iq1(codes: [usize; 2], negative: [bool; 2]) -> int8x16_t {
         let grid = eights(&IQ1_TIMES_8[codes[0] & 2047], &IQ1_TIMES_8[codes[1] & 2047]);
-        let delta = negative.map(|n| if n { -1 } else { 1 });
+        let delta = two!(I => if negative[I] { -1 } else { 1 });
         vaddq_s8(grid, vcombine_s8(vdup_n_s8(delta[0]), vdup_n_s8(delta[1])))
     }
 }
@@ -239,22 +266,22 @@ unpack! { Ggml<gguf::Iq4Xs>, Blocks;
     }
 }
 unpack! { Ggml<gguf::Q5_0>, Blocks, OFFSET 16; pair |c, p| {
-    let block = |from: usize| {
-        let fifth = bits(*at(c.codes, from + 2));
-        let q = nibbles(at(c.codes, from + 6));
+    let [a, b] = two!(B => {
+        let fifth = bits(*at(c.codes, 44 * p + 22 * B + 2));
+        let q = nibbles(at(c.codes, 44 * p + 22 * B + 6));
         [or_shifted::<0>(q[0], fifth[0], 16), or_shifted::<0>(q[1], fifth[1], 16)]
-    };
-    both(block(44 * p), block(44 * p + 22))
+    });
+    both(a, b)
 } }
 unpack! { Ggml<gguf::Q2_0>, Quads, ORDER Order::Quads, OFFSET 1, SHARED true; pair |c, p| {
-    fields(load16(at(c.codes, 18 * p + 2))).map(|v| s8(v))
+    signed_fields(load16(at(c.codes, 18 * p + 2)))
 } }
 unpack! { Grouped<2, 64, true>, Quads, ORDER Order::Quads, OFFSET 1, SCALE_BYTES 8, SHARED true; pair |c, p| {
-    fields(load16(at(c.codes, 16 * p))).map(|v| s8(v))
+    signed_fields(load16(at(c.codes, 16 * p)))
 } }
 unpack! { Grouped<2, 128, false>, Quads, ORDER Order::Quads, OFFSET 2, SCALE_BYTES 4, SHARED true; pair |c, p| {
     // Two's complement plus 2: the upper bit flipped.
-    fields(veorq_u8(load16(at(c.codes, 16 * p)), splat(0xaa))).map(|v| s8(v))
+    signed_fields(veorq_u8(load16(at(c.codes, 16 * p)), splat(0xaa)))
 } }
 unpack! { Grouped<4, 64, false>, Blocks, ORDER Order::Pairs, FRACTION 4, SCALE_BYTES 8, SHARED true; pair |c, p| {
     // A nibble in the upper half of a byte is sixteen times its value.
@@ -273,7 +300,8 @@ impl Unpack for Nvfp4 {
         unsafe {
             let [q, r] = load32(c.codes, 32 * p);
             let table = load16_signed(&e2m1::DOUBLED);
-            [low(q), vshrq_n_u8::<4>(q), low(r), vshrq_n_u8::<4>(r)].map(|v| vqtbl1q_s8(table, v))
+            let v = [low(q), vshrq_n_u8::<4>(q), low(r), vshrq_n_u8::<4>(r)];
+            four!(I => vqtbl1q_s8(table, v[I]))
         }
     }
 
@@ -284,15 +312,15 @@ impl Unpack for Nvfp4 {
     }
 }
 unpack! { Grouped<5, 64, false>, Blocks, SCALE_BYTES 8, SHARED true; pair |c, p| {
-    let block = |i: usize| {
-        let q = load16(at(c.codes, 16 * i));
+    let [a, b] = two!(B => {
+        let q = load16(at(c.codes, 16 * (2 * p + B)));
         let high = vshrq_n_u8::<4>(q);
         // The fifth bit is the sign: it fills the upper half of the byte.
-        let fifth = bits(*at(c.high, 4 * i));
+        let fifth = bits(*at(c.high, 4 * (2 * p + B)));
         let lower = splat(15);
         [vbslq_u8(lower, vzip1q_u8(q, high), fifth[0]), vbslq_u8(lower, vzip2q_u8(q, high), fifth[1])]
-    };
-    both(block(2 * p), block(2 * p + 1))
+    });
+    both(a, b)
 } }
 unpack! { Grouped<6, 64, false>, Blocks, FRACTION 2, SCALE_BYTES 8, SHARED true; pair |c, p| {
     // Two high bits of each value at the top of a byte, the nibble below them: four times the value.
@@ -300,25 +328,21 @@ unpack! { Grouped<6, 64, false>, Blocks, FRACTION 2, SCALE_BYTES 8, SHARED true;
     let (f0, f1, f2) = (vshlq_n_u8::<6>(t), vshlq_n_u8::<4>(t), vshlq_n_u8::<2>(t));
     let (ab, cd) = (vzip1q_u8(f0, f1), vzip1q_u8(f2, t));
     let (ef, gh) = (vzip2q_u8(f0, f1), vzip2q_u8(f2, t));
-    let zip = |a, b| {
-        let (a, b) = (vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b));
-        [vreinterpretq_u8_u16(vzip1q_u16(a, b)), vreinterpretq_u8_u16(vzip2q_u16(a, b))]
-    };
-    let tops = [zip(ab, cd), zip(ef, gh)];
+    let tops = [zip16(ab, cd), zip16(ef, gh)];
     let q = load32(c.codes, 32 * p);
-    let block = |i: usize| {
-        let (even, odd) = (vshlq_n_u8::<4>(q[i]), vandq_u8(q[i], splat(0xf0)));
+    let [a, b] = two!(B => {
+        let (even, odd) = (vshlq_n_u8::<4>(q[B]), vandq_u8(q[B], splat(0xf0)));
         [
-            vsriq_n_u8::<2>(tops[i][0], vzip1q_u8(even, odd)),
-            vsriq_n_u8::<2>(tops[i][1], vzip2q_u8(even, odd)),
+            vsriq_n_u8::<2>(tops[B][0], vzip1q_u8(even, odd)),
+            vsriq_n_u8::<2>(tops[B][1], vzip2q_u8(even, odd)),
         ]
-    };
-    both(block(0), block(1))
+    });
+    both(a, b)
 } }
 unpack! { Ggml<gguf::Q2K>, Halves;
     pair |c, p| {
         let q = load32(c.codes, 16 + p / 2 * 32);
-        let [a, b] = [0, 1].map(|h| if p.is_multiple_of(2) { q[h] } else { vshrq_n_u8::<4>(q[h]) });
+        let [a, b] = if p.is_multiple_of(2) { q } else { two!(H => vshrq_n_u8::<4>(q[H])) };
         let three = splat(3);
         both(
             [vandq_u8(a, three), vandq_u8(b, three)],
@@ -333,21 +357,20 @@ unpack! { Ggml<gguf::Q2K>, Halves;
 unpack! { Ggml<gguf::Q3K>, Halves, OFFSET 4;
     pair |c, p| {
         let (q, hm) = (load32(c.codes, 32 + p / 2 * 32), load32(c.codes, 0));
-        let half = |h: usize| {
-            let q = if p.is_multiple_of(2) { q[h] } else { vshrq_n_u8::<4>(q[h]) };
+        let [[a, c], [b, d]] = two!(H => {
+            let q = if p.is_multiple_of(2) { q[H] } else { vshrq_n_u8::<4>(q[H]) };
             let (a, b) = (vandq_u8(q, splat(3)), vandq_u8(vshrq_n_u8::<2>(q), splat(3)));
             // Bits 2 p and 2 p + 1, to bit 2.
             match p {
-                0 => [or_shifted::<2>(a, hm[h], 4), or_shifted::<1>(b, hm[h], 4)],
-                1 => [or_shifted::<0>(a, hm[h], 4), or_shifted::<-1>(b, hm[h], 4)],
-                2 => [or_shifted::<-2>(a, hm[h], 4), or_shifted::<-3>(b, hm[h], 4)],
+                0 => [or_shifted::<2>(a, hm[H], 4), or_shifted::<1>(b, hm[H], 4)],
+                1 => [or_shifted::<0>(a, hm[H], 4), or_shifted::<-1>(b, hm[H], 4)],
+                2 => [or_shifted::<-2>(a, hm[H], 4), or_shifted::<-3>(b, hm[H], 4)],
                 _ => {
-                    let hm = vshrq_n_u8::<4>(hm[h]);
+                    let hm = vshrq_n_u8::<4>(hm[H]);
                     [or_shifted::<0>(a, hm, 4), or_shifted::<-1>(b, hm, 4)]
                 }
             }
-        };
-        let ([a, c], [b, d]) = (half(0), half(1));
+        });
         both([a, b], [c, d])
     }
     factors |c| {
@@ -365,17 +388,16 @@ unpack! { Ggml<gguf::Q4K>, Blocks;
 unpack! { Ggml<gguf::Q5K>, Blocks;
     pair |c, p| {
         let (q, qh) = (load32(c.codes, 48 + 32 * p), load32(c.codes, 16));
-        let half = |h: usize| {
-            let (a, b) = (low(q[h]), vshrq_n_u8::<4>(q[h]));
+        let [[a, c], [b, d]] = two!(H => {
+            let (a, b) = (low(q[H]), vshrq_n_u8::<4>(q[H]));
             // Bits 2 p and 2 p + 1, to bit 4.
             match p {
-                0 => [or_shifted::<4>(a, qh[h], 16), or_shifted::<3>(b, qh[h], 16)],
-                1 => [or_shifted::<2>(a, qh[h], 16), or_shifted::<1>(b, qh[h], 16)],
-                2 => [or_shifted::<0>(a, qh[h], 16), or_shifted::<-1>(b, qh[h], 16)],
-                _ => [or_shifted::<-2>(a, qh[h], 16), or_shifted::<-3>(b, qh[h], 16)],
+                0 => [or_shifted::<4>(a, qh[H], 16), or_shifted::<3>(b, qh[H], 16)],
+                1 => [or_shifted::<2>(a, qh[H], 16), or_shifted::<1>(b, qh[H], 16)],
+                2 => [or_shifted::<0>(a, qh[H], 16), or_shifted::<-1>(b, qh[H], 16)],
+                _ => [or_shifted::<-2>(a, qh[H], 16), or_shifted::<-3>(b, qh[H], 16)],
             }
-        };
-        let ([a, c], [b, d]) = (half(0), half(1));
+        });
         both([a, b], [c, d])
     }
     factors |c| { k_factors(c) }
@@ -386,32 +408,28 @@ unpack! { Ggml<gguf::Q6K>, Halves, OFFSET 32;
         let r = load32(c.codes, p / 2 * 64 + 32);
         let h = load32(c.codes, 128 + p / 2 * 32);
         if p.is_multiple_of(2) {
-            let f = |i: usize| or_shifted::<4>(low(q[i]), h[i], 0x30);
-            let g = |i: usize| or_shifted::<2>(low(r[i]), h[i], 0x30);
-            both([f(0), f(1)], [g(0), g(1)])
+            both(
+                two!(I => or_shifted::<4>(low(q[I]), h[I], 0x30)),
+                two!(I => or_shifted::<2>(low(r[I]), h[I], 0x30)),
+            )
         } else {
-            let f = |i: usize| or_shifted::<0>(vshrq_n_u8::<4>(q[i]), h[i], 0x30);
-            let g = |i: usize| or_shifted::<-2>(vshrq_n_u8::<4>(r[i]), h[i], 0x30);
-            both([f(0), f(1)], [g(0), g(1)])
+            both(
+                two!(I => or_shifted::<0>(vshrq_n_u8::<4>(q[I]), h[I], 0x30)),
+                two!(I => or_shifted::<-2>(vshrq_n_u8::<4>(r[I]), h[I], 0x30)),
+            )
         }
     }
     factors |c| { [s8(load16(at(c, 192))), vdupq_n_s8(0)] }
 }
 unpack! { Ggml<gguf::Iq2Xxs>, Blocks;
     pair |c, p| {
-        let block = |b: usize| {
+        four!(H => {
+            let (b, i) = (2 * p + H / 2, H % 2 * 2);
             let record: &[u8; 8] = at(c.codes, 2 + 8 * b);
-            let a = u32_at(record, 4);
-            let half = |h: usize| {
-                let i = 2 * h;
-                let grid = eights(&IQ2_XXS[usize::from(record[i])], &IQ2_XXS[usize::from(record[i + 1])]);
-                let mask = |i: usize| &PARITY_MASKS[(a >> (7 * i) & 127) as usize];
-                negate(grid, eights(mask(i), mask(i + 1)))
-            };
-            [half(0), half(1)]
-        };
-        let ([a, b], [c, d]) = (block(2 * p), block(2 * p + 1));
-        [a, b, c, d]
+            let a = u32_at(record, 4) >> (7 * i);
+            let grid = eights(&IQ2_XXS[usize::from(record[i])], &IQ2_XXS[usize::from(record[i + 1])]);
+            negate(grid, eights(&PARITY_MASKS[(a & 127) as usize], &PARITY_MASKS[(a >> 7 & 127) as usize]))
+        })
     }
     factors |c| {
         let mut s = [0u8; 16];
@@ -423,44 +441,36 @@ unpack! { Ggml<gguf::Iq2Xxs>, Blocks;
 }
 unpack! { Ggml<gguf::Iq2Xs>, Halves;
     pair |c, p| {
-        let half = |h: usize| {
-            let [a, b] = [0, 2].map(|i| usize::from(u16_at(c.codes, 2 + 16 * p + 4 * h + i)));
+        four!(H => {
+            let a = usize::from(u16_at(c.codes, 2 + 16 * p + 4 * H));
+            let b = usize::from(u16_at(c.codes, 4 + 16 * p + 4 * H));
             let grid = eights(&IQ2_XS[a & 511], &IQ2_XS[b & 511]);
             negate(grid, eights(&PARITY_MASKS[a >> 9], &PARITY_MASKS[b >> 9]))
-        };
-        [half(0), half(1), half(2), half(3)]
+        })
     }
     factors |c| { [odd(nibbles_of_8(*at(c, 66))), vdupq_n_s8(0)] }
 }
 unpack! { Ggml<gguf::Iq2S>, Halves;
     pair |c, p| {
-        let block = |b: usize| {
-            let q: &[u8; 4] = at(c.codes, 2 + 4 * b);
-            let high = usize::from(c.codes[66 + b]);
-            let [m, n] = bits(*at(c.codes, 34 + 4 * b));
-            let code = |i: usize| &IQ2_S[usize::from(q[i]) | (high >> (2 * i) & 3) << 8];
-            [negate(eights(code(0), code(1)), s8(m)), negate(eights(code(2), code(3)), s8(n))]
-        };
-        let ([a, b], [c, d]) = (block(2 * p), block(2 * p + 1));
-        [a, b, c, d]
+        let masks = two!(B => bits(*at(c.codes, 34 + 8 * p + 4 * B)));
+        four!(H => {
+            let q: &[u8; 2] = at(c.codes, 2 + 8 * p + 2 * H);
+            let high = usize::from(c.codes[66 + 2 * p + H / 2]) >> (H % 2 * 4);
+            let a = &IQ2_S[usize::from(q[0]) | (high & 3) << 8];
+            let b = &IQ2_S[usize::from(q[1]) | (high >> 2 & 3) << 8];
+            negate(eights(a, b), s8(masks[H / 2][H % 2]))
+        })
     }
     factors |c| { [odd(nibbles_of_8(*at(c, 74))), vdupq_n_s8(0)] }
 }
 unpack! { Ggml<gguf::Iq3Xxs>, Blocks;
     pair |c, p| {
-        let block = |b: usize| {
-            let q: &[u8; 8] = at(c.codes, 2 + 8 * b);
-            let a = u32_at(c.codes, 66 + 4 * b);
-            let half = |h: usize| {
-                let code = |i: usize| &IQ3_XXS[usize::from(q[4 * h + i])];
-                let mask = |i: usize| &PARITY_MASKS[(a >> (7 * i) & 127) as usize];
-                let grid = fours([code(0), code(1), code(2), code(3)]);
-                negate(grid, eights(mask(2 * h), mask(2 * h + 1)))
-            };
-            [half(0), half(1)]
-        };
-        let ([a, b], [c, d]) = (block(2 * p), block(2 * p + 1));
-        [a, b, c, d]
+        four!(H => {
+            let q: &[u8; 4] = at(c.codes, 2 + 16 * p + 4 * H);
+            let a = u32_at(c.codes, 66 + 8 * p + H / 2 * 4) >> (H % 2 * 14);
+            let grid = fours(four!(I => &IQ3_XXS[usize::from(q[I])]));
+            negate(grid, eights(&PARITY_MASKS[(a & 127) as usize], &PARITY_MASKS[(a >> 7 & 127) as usize]))
+        })
     }
     factors |c| {
         let mut s = [0u8; 16];
@@ -472,23 +482,17 @@ unpack! { Ggml<gguf::Iq3Xxs>, Blocks;
 }
 unpack! { Ggml<gguf::Iq3S>, Blocks;
     pair |c, p| {
-        let block = |b: usize| {
+        let [a, b] = two!(B => {
+            let b = 2 * p + B;
             // The high bit of each of the eight codes, to bit 8.
             let q = vmovl_u8(load8(at(c.codes, 2 + 8 * b)));
-            let bit: [u16; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
-            let high = vtstq_u16(vdupq_n_u16(u16::from(c.codes[66 + b])), vld1q_u16(bit.as_ptr()));
+            let high = vtstq_u16(vdupq_n_u16(u16::from(c.codes[66 + b])), vld1q_u16(BITS_OF_WORDS.as_ptr()));
             let index = vorrq_u16(q, vandq_u16(high, vdupq_n_u16(256)));
-            let mut code = [0u16; 8];
-            vst1q_u16(code.as_mut_ptr(), index);
-            let code = |i: usize| &IQ3_S[usize::from(code[i]) & 511];
             let [m, n] = bits(*at(c.codes, 74 + 4 * b));
-            [
-                negate(fours([code(0), code(1), code(2), code(3)]), s8(m)),
-                negate(fours([code(4), code(5), code(6), code(7)]), s8(n)),
-            ]
-        };
-        let ([a, b], [c, d]) = (block(2 * p), block(2 * p + 1));
-        [a, b, c, d]
+            let (low, high) = (entries_of_iq3_s(vget_low_u16(index)), entries_of_iq3_s(vget_high_u16(index)));
+            [negate(low, s8(m)), negate(high, s8(n))]
+        });
+        [a[0], a[1], b[0], b[1]]
     }
     factors |c| {
         let s: [u8; 4] = *at(c, 106);
@@ -497,15 +501,13 @@ unpack! { Ggml<gguf::Iq3S>, Blocks;
 }
 unpack! { Ggml<gguf::Iq1S>, Blocks;
     pair |c, p| {
-        let block = |b: usize| {
-            let q: &[u8; 4] = at(c.codes, 2 + 4 * b);
-            let high = usize::from(u16_at(c.codes, 34 + 2 * b));
-            let code = |i: usize| usize::from(q[i]) | (high >> (3 * i) & 7) << 8;
-            let negative = [high >> 15 != 0; 2];
-            [iq1([code(0), code(1)], negative), iq1([code(2), code(3)], negative)]
-        };
-        let ([a, b], [c, d]) = (block(2 * p), block(2 * p + 1));
-        [a, b, c, d]
+        four!(H => {
+            let q: &[u8; 2] = at(c.codes, 2 + 8 * p + 2 * H);
+            let high = usize::from(u16_at(c.codes, 34 + 4 * p + H / 2 * 2));
+            let bits = high >> (H % 2 * 6);
+            let codes = [usize::from(q[0]) | (bits & 7) << 8, usize::from(q[1]) | (bits >> 3 & 7) << 8];
+            iq1(codes, [high >> 15 != 0; 2])
+        })
     }
     factors |c| {
         let s = vandq_u16(vshrq_n_u16::<12>(vreinterpretq_u16_u8(load16(at(c, 34)))), vdupq_n_u16(7));
@@ -514,13 +516,12 @@ unpack! { Ggml<gguf::Iq1S>, Blocks;
 }
 unpack! { Ggml<gguf::Iq1M>, Halves;
     pair |c, p| {
-        let half = |h: usize| {
-            let q: &[u8; 2] = at(c.codes, 8 * p + 2 * h);
-            let high = usize::from(c.codes[32 + 4 * p + h]);
-            let code = [usize::from(q[0]) | (high & 7) << 8, usize::from(q[1]) | (high >> 4 & 7) << 8];
-            iq1(code, [high & 8 != 0, high & 128 != 0])
-        };
-        [half(0), half(1), half(2), half(3)]
+        four!(H => {
+            let q: &[u8; 2] = at(c.codes, 8 * p + 2 * H);
+            let high = usize::from(c.codes[32 + 4 * p + H]);
+            let codes = [usize::from(q[0]) | (high & 7) << 8, usize::from(q[1]) | (high >> 4 & 7) << 8];
+            iq1(codes, [high & 8 != 0, high & 128 != 0])
+        })
     }
     factors |c| {
         let f = gguf::Iq1M::factors(at::<56>(c, 0));

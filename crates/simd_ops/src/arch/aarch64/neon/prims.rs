@@ -133,8 +133,7 @@ neon_entry! {
     pub(crate) fn bits(bytes: [u8; 4]) -> [uint8x16_t; 2] {
         let word = vreinterpretq_u8_u32(vdupq_n_u32(u32::from_le_bytes(bytes)));
         let bit = load16(&BIT_OF_LANE);
-        let lanes = |i: usize| vtstq_u8(vqtbl1q_u8(word, load16(&BYTE_OF_LANE[i])), bit);
-        [lanes(0), lanes(1)]
+        two!(I => vtstq_u8(vqtbl1q_u8(word, load16(&BYTE_OF_LANE[I])), bit))
     }
 
     /// Codes less an offset.

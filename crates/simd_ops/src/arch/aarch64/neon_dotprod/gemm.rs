@@ -21,17 +21,11 @@ impl Multiply for Dotprod {
         unsafe {
             let mut out = [[vdupq_n_s32(0); 2]; ABREAST];
             for run in FIRST / 4..(FIRST + COUNT) / 4 {
-                macro_rules! quarters {
-                    ($($lane:literal)+) => {
-                        $(let four = [0, 1].map(|i| columns(x, 4 * run + $lane, 2 * half + i));
-                        for (out, row) in out.iter_mut().zip(rows) {
-                            let w = codes(row, run);
-                            out[0] = sdot_lane::<$lane>(out[0], four[0], w);
-                            out[1] = sdot_lane::<$lane>(out[1], four[1], w);
-                        })+
-                    };
-                }
-                quarters!(0 1 2 3);
+                let w = four!(R => codes(&rows[R], run));
+                four!(Q => {
+                    let x = two!(C => columns(x, 4 * run + Q, 2 * half + C));
+                    out = four!(R => two!(C => sdot_lane::<Q>(out[R][C], x[C], w[R])));
+                });
             }
             out
         }

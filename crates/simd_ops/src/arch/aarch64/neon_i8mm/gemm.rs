@@ -59,17 +59,13 @@ impl Multiply for Matrix {
             // Per pair of rows and of columns.
             let mut tiles = [[vdupq_n_s32(0); 4]; ABREAST / 2];
             for run in FIRST / 4..(FIRST + COUNT) / 4 {
-                let w = [0, 2].map(|r| pair(codes(&rows[r], run), codes(&rows[r + 1], run)));
-                for eight in 0..2 {
-                    let x = [0, 1, 2, 3].map(|c| columns(x, 2 * run + eight, 4 * half + c));
-                    for (tiles, w) in tiles.iter_mut().zip(&w) {
-                        for (tile, x) in tiles.iter_mut().zip(&x) {
-                            *tile = smmla(*tile, w[eight], *x);
-                        }
-                    }
-                }
+                let w = two!(R => pair(codes(&rows[2 * R], run), codes(&rows[2 * R + 1], run)));
+                two!(E => {
+                    let x = four!(C => columns(x, 2 * run + E, 4 * half + C));
+                    tiles = two!(R => four!(C => smmla(tiles[R][C], w[R][E], x[C])));
+                });
             }
-            let [p, q] = tiles.map(|t| [rows_of(t[0], t[1]), rows_of(t[2], t[3])]);
+            let [p, q] = two!(R => two!(C => rows_of(tiles[R][2 * C], tiles[R][2 * C + 1])));
             [[p[0][0], p[1][0]], [p[0][1], p[1][1]], [q[0][0], q[1][0]], [q[0][1], q[1][1]]]
         }
     }
