@@ -220,8 +220,9 @@ neon_entry! {
     /// Binary16 words of four rows to binary32.
     #[inline]
     fn gather(words: [u16; ROWS]) -> float32x4_t {
-        // SAFETY: reads the 8 bytes of `words`.
-        from_halves(unsafe { vld1_u16(words.as_ptr()) })
+        // Lane by lane: as an array they would be put together in a general register, byte by byte.
+        let v = vset_lane_u16::<1>(words[1], vdup_n_u16(words[0]));
+        from_halves(vset_lane_u16::<3>(words[3], vset_lane_u16::<2>(words[2], v)))
     }
 
     /// The bytes of four rows, the rows of a place side by side.
@@ -322,12 +323,12 @@ unsafe fn start<S: Unpack>(x: &Unit, i: usize) -> int32x4_t {
     unsafe { if S::OFFSET == 0 { vdupq_n_s32(0) } else { load_i32(&x.start[i]) } }
 }
 
-/// Exact sums of a pair of blocks: by blocks, or by half-blocks ([`Form::Halves`], [`Form::Terms`]).
+/// Partial sums of a pair of blocks of a row, by blocks or half-blocks ([`Form::Halves`]).
 ///
 /// # Safety
 /// The machine must have the features of `D`.
 #[inline(always)]
-unsafe fn sums<S: Unpack, D: Dot>(w: &[[int8x16_t; 4]; ROWS], x: &Unit, p: usize) -> [int32x4_t; 4] {
+unsafe fn partial<S: Unpack, D: Dot>(w: &[int8x16_t; 4], x: &Unit, p: usize) -> [int32x4_t; 4] {
     // SAFETY: Advanced SIMD is part of the AArch64 baseline; the rest is the caller's.
     unsafe {
         let codes: &[[i8; 16]; 4] = x.codes.as_chunks::<16>().0[4 * p..].first_chunk().expect("four runs");
@@ -336,29 +337,45 @@ unsafe fn sums<S: Unpack, D: Dot>(w: &[[int8x16_t; 4]; ROWS], x: &Unit, p: usize
         match S::FORM {
             Form::Blocks => {
                 let [a, b] = two!(B => {
-                    let start = start::<S>(x, 2 * p + B);
-                    tree(four!(R => D::dot(D::dot(start, w[R][2 * B], codes[2 * B]), w[R][2 * B + 1], codes[2 * B + 1])))
+                    let first = D::dot(start::<S>(x, 2 * p + B), w[2 * B], codes[2 * B]);
+                    D::dot(first, w[2 * B + 1], codes[2 * B + 1])
                 });
                 [a, b, zero, zero]
             }
             Form::Terms => {
-                let [[a, b], [c, d]] = two!(B => {
+                let [a, b] = two!(B => {
                     let start = start::<S>(x, 2 * p + B);
-                    let codes = [codes[2 * B], codes[2 * B + 1]];
-                    two_trees(four!(R => D::apart(start, [w[R][2 * B], w[R][2 * B + 1]], codes)))
+                    D::apart(start, [w[2 * B], w[2 * B + 1]], [codes[2 * B], codes[2 * B + 1]])
                 });
+                [a, b, zero, zero]
+            }
+            Form::Halves => four!(H => D::dot(start::<S>(x, 4 * p + H), w[H], codes[H])),
+            Form::Quads => {
+                let first = D::apart(start::<S>(x, p), [w[0], w[1]], [codes[0], codes[1]]);
+                [D::apart(first, [w[2], w[3]], [codes[2], codes[3]]), zero, zero, zero]
+            }
+        }
+    }
+}
+
+/// Exact sums of a pair of blocks of four rows: by blocks, or by half-blocks ([`Form::Halves`], [`Form::Terms`]).
+#[inline(always)]
+unsafe fn sums<S: Unpack>(v: &[[int32x4_t; 4]; ROWS]) -> [int32x4_t; 4] {
+    // SAFETY: Advanced SIMD is part of the AArch64 baseline.
+    unsafe {
+        let zero = vdupq_n_s32(0);
+        match S::FORM {
+            Form::Blocks => {
+                let [a, b] = two!(B => tree(four!(R => v[R][B])));
+                [a, b, zero, zero]
+            }
+            Form::Terms => {
+                let [[a, b], [c, d]] = two!(B => two_trees(four!(R => v[R][B])));
                 [a, b, c, d]
             }
-            Form::Halves => four!(H => {
-                let start = start::<S>(x, 4 * p + H);
-                tree(four!(R => D::dot(start, w[R][H], codes[H])))
-            }),
+            Form::Halves => four!(H => tree(four!(R => v[R][H]))),
             Form::Quads => {
-                let start = start::<S>(x, p);
-                let [a, b] = two_trees(four!(R => {
-                    let first = D::apart(start, [w[R][0], w[R][1]], [codes[0], codes[1]]);
-                    D::apart(first, [w[R][2], w[R][3]], [codes[2], codes[3]])
-                }));
+                let [a, b] = two_trees(four!(R => v[R][0]));
                 [a, b, zero, zero]
             }
         }
@@ -443,6 +460,13 @@ unsafe fn scales_of<S: Unpack>(scaling: &Scaling<'_, '_>, p: usize) -> [[float32
     }
 }
 
+/// Keeps the compiler from loading what comes next early: it would run out of registers.
+#[inline(always)]
+fn keep_order() {
+    // SAFETY: no instruction at all.
+    unsafe { std::arch::asm!("", options(nostack, preserves_flags)) }
+}
+
 /// The product of four rows and one column.
 #[inline(always)]
 unsafe fn one<S: Unpack, D: Dot>(
@@ -464,8 +488,14 @@ unsafe fn one<S: Unpack, D: Dot>(
             let scaling = Scaling::new::<S>(&rows);
             each_pair!(P => {
                 let [d, min] = scales_of::<S>(&scaling, P);
-                let w = four!(R => S::pair(&rows[R], P));
-                add::<S>(&mut chain, sums::<S, D>(&w, x, P), &scaling, &d, &min, x, P);
+                let v = four!(R => {
+                    let v = partial::<S, D>(&S::pair(&rows[R], P), x, P);
+                    if S::MANY_LOADS {
+                        keep_order();
+                    }
+                    v
+                });
+                add::<S>(&mut chain, sums::<S>(&v), &scaling, &d, &min, x, P);
             });
         }
         if S::MINIMUM { vsubq_f32(chain.acc, chain.m) } else { chain.acc }
@@ -496,10 +526,17 @@ unsafe fn several<S: Unpack, D: Dot>(
             let scaling = Scaling::new::<S>(&rows);
             each_pair!(P => {
                 let [d, min] = scales_of::<S>(&scaling, P);
-                let w = four!(R => S::pair(&rows[R], P));
+                let w = four!(R => {
+                    let w = S::pair(&rows[R], P);
+                    if S::MANY_LOADS {
+                        keep_order();
+                    }
+                    w
+                });
                 for (acc, x) in acc.iter_mut().zip(x[u..].iter().step_by(units)) {
                     let mut chain = Chain { acc: load_f32(&acc[0]), m: load_f32(&acc[1]) };
-                    add::<S>(&mut chain, sums::<S, D>(&w, x, P), &scaling, &d, &min, x, P);
+                    let v = four!(R => partial::<S, D>(&w[R], x, P));
+                    add::<S>(&mut chain, sums::<S>(&v), &scaling, &d, &min, x, P);
                     vst1q_f32(acc[0].as_mut_ptr(), chain.acc);
                     if S::MINIMUM {
                         vst1q_f32(acc[1].as_mut_ptr(), chain.m);

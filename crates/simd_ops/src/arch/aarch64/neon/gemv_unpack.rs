@@ -7,7 +7,7 @@ use ninfer_formats::float::e2m1;
 use ninfer_formats::tables::{IQ1_TIMES_8, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS, IQ4_VALUES, PARITY_MASKS};
 
 use super::gemv::Place;
-use super::prims::{at, bits, fields, load8, load16, load16_signed, nibbles, u16_at, u32_at};
+use super::prims::{any_bit, at, bits, fields, load8, load16, load16_signed, nibbles, u16_at, u32_at};
 use crate::gemv::{Format, Ggml, Grouped, Nvfp4, Planes, half_e4m3_word};
 use crate::isa::neon_entry;
 
@@ -49,6 +49,8 @@ pub(in crate::arch::aarch64) trait Unpack: Format {
     const SCALE_BYTES: usize = 0;
     /// Whether both blocks of a pair have the same scale.
     const SHARED: bool = false;
+    /// Whether codes are looked up one by one.
+    const MANY_LOADS: bool = false;
 
     /// Codes of pair `p` of a unit.
     ///
@@ -71,8 +73,8 @@ pub(in crate::arch::aarch64) trait Unpack: Format {
     }
 }
 
-/// Bit of each of eight words.
-static BITS_OF_WORDS: [u16; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+/// Bit of each of eight words, in both their bytes.
+static BITS_OF_WORDS: [u8; 16] = [1, 1, 2, 2, 4, 4, 8, 8, 16, 16, 32, 32, 64, 64, 128, 128];
 
 neon_entry! {
     #[inline]
@@ -229,6 +231,7 @@ macro_rules! unpack {
     };
     (@type ORDER) => { Order };
     (@type SHARED) => { bool };
+    (@type MANY_LOADS) => { bool };
     (@type SCALE_BYTES) => { usize };
     (@type $other:ident) => { i32 };
 }
@@ -421,7 +424,7 @@ unpack! { Ggml<gguf::Q6K>, Halves, OFFSET 32;
     }
     factors |c| { [s8(load16(at(c, 192))), vdupq_n_s8(0)] }
 }
-unpack! { Ggml<gguf::Iq2Xxs>, Blocks;
+unpack! { Ggml<gguf::Iq2Xxs>, Blocks, MANY_LOADS true;
     pair |c, p| {
         four!(H => {
             let (b, i) = (2 * p + H / 2, H % 2 * 2);
@@ -439,7 +442,7 @@ unpack! { Ggml<gguf::Iq2Xxs>, Blocks;
         [odd(load16(&s)), vdupq_n_s8(0)]
     }
 }
-unpack! { Ggml<gguf::Iq2Xs>, Halves;
+unpack! { Ggml<gguf::Iq2Xs>, Halves, MANY_LOADS true;
     pair |c, p| {
         four!(H => {
             let a = usize::from(u16_at(c.codes, 2 + 16 * p + 4 * H));
@@ -450,7 +453,7 @@ unpack! { Ggml<gguf::Iq2Xs>, Halves;
     }
     factors |c| { [odd(nibbles_of_8(*at(c, 66))), vdupq_n_s8(0)] }
 }
-unpack! { Ggml<gguf::Iq2S>, Halves;
+unpack! { Ggml<gguf::Iq2S>, Halves, MANY_LOADS true;
     pair |c, p| {
         let masks = two!(B => bits(*at(c.codes, 34 + 8 * p + 4 * B)));
         four!(H => {
@@ -463,7 +466,7 @@ unpack! { Ggml<gguf::Iq2S>, Halves;
     }
     factors |c| { [odd(nibbles_of_8(*at(c, 74))), vdupq_n_s8(0)] }
 }
-unpack! { Ggml<gguf::Iq3Xxs>, Blocks;
+unpack! { Ggml<gguf::Iq3Xxs>, Blocks, MANY_LOADS true;
     pair |c, p| {
         four!(H => {
             let q: &[u8; 4] = at(c.codes, 2 + 16 * p + 4 * H);
@@ -480,13 +483,14 @@ unpack! { Ggml<gguf::Iq3Xxs>, Blocks;
         [odd(load16(&s)), vdupq_n_s8(0)]
     }
 }
-unpack! { Ggml<gguf::Iq3S>, Blocks;
+unpack! { Ggml<gguf::Iq3S>, Blocks, MANY_LOADS true;
     pair |c, p| {
         let [a, b] = two!(B => {
             let b = 2 * p + B;
             // The high bit of each of the eight codes, to bit 8.
             let q = vmovl_u8(load8(at(c.codes, 2 + 8 * b)));
-            let high = vtstq_u16(vdupq_n_u16(u16::from(c.codes[66 + b])), vld1q_u16(BITS_OF_WORDS.as_ptr()));
+            let high = splat(c.codes[66 + b]);
+            let high = vreinterpretq_u16_u8(any_bit(high, load16(&BITS_OF_WORDS)));
             let index = vorrq_u16(q, vandq_u16(high, vdupq_n_u16(256)));
             let [m, n] = bits(*at(c.codes, 74 + 4 * b));
             let (low, high) = (entries_of_iq3_s(vget_low_u16(index)), entries_of_iq3_s(vget_high_u16(index)));
@@ -499,7 +503,7 @@ unpack! { Ggml<gguf::Iq3S>, Blocks;
         [odd(nibbles_of_8([s[0], s[1], s[2], s[3], 0, 0, 0, 0])), vdupq_n_s8(0)]
     }
 }
-unpack! { Ggml<gguf::Iq1S>, Blocks;
+unpack! { Ggml<gguf::Iq1S>, Blocks, MANY_LOADS true;
     pair |c, p| {
         four!(H => {
             let q: &[u8; 2] = at(c.codes, 2 + 8 * p + 2 * H);
@@ -514,7 +518,7 @@ unpack! { Ggml<gguf::Iq1S>, Blocks;
         [odd(vcombine_u8(vmovn_u16(s), vdup_n_u8(0))), vdupq_n_s8(0)]
     }
 }
-unpack! { Ggml<gguf::Iq1M>, Halves;
+unpack! { Ggml<gguf::Iq1M>, Halves, MANY_LOADS true;
     pair |c, p| {
         four!(H => {
             let q: &[u8; 2] = at(c.codes, 8 * p + 2 * H);
