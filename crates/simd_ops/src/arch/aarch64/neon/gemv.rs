@@ -460,11 +460,17 @@ unsafe fn scales_of<S: Unpack>(scaling: &Scaling<'_, '_>, p: usize) -> [[float32
     }
 }
 
-/// Keeps the compiler from loading what comes next early: it would run out of registers.
-#[inline(always)]
-fn keep_order() {
-    // SAFETY: no instruction at all.
-    unsafe { std::arch::asm!("", options(nostack, preserves_flags)) }
+/// Has the vectors computed before what comes next: the compiler would else mix rows until it runs out of registers.
+macro_rules! in_order {
+    ($v:ident) => {
+        let [mut a, mut b, mut c, mut d] = $v;
+        // SAFETY: no instruction at all.
+        unsafe {
+            std::arch::asm!("// {0:v} {1:v} {2:v} {3:v}", inout(vreg) a, inout(vreg) b, inout(vreg) c, inout(vreg) d,
+                options(nostack, preserves_flags));
+        }
+        $v = [a, b, c, d];
+    };
 }
 
 /// The product of four rows and one column.
@@ -489,9 +495,9 @@ unsafe fn one<S: Unpack, D: Dot>(
             each_pair!(P => {
                 let [d, min] = scales_of::<S>(&scaling, P);
                 let v = four!(R => {
-                    let v = partial::<S, D>(&S::pair(&rows[R], P), x, P);
+                    let mut v = partial::<S, D>(&S::pair(&rows[R], P), x, P);
                     if S::MANY_LOADS {
-                        keep_order();
+                        in_order!(v);
                     }
                     v
                 });
@@ -527,9 +533,9 @@ unsafe fn several<S: Unpack, D: Dot>(
             each_pair!(P => {
                 let [d, min] = scales_of::<S>(&scaling, P);
                 let w = four!(R => {
-                    let w = S::pair(&rows[R], P);
+                    let mut w = S::pair(&rows[R], P);
                     if S::MANY_LOADS {
-                        keep_order();
+                        in_order!(w);
                     }
                     w
                 });
