@@ -18,7 +18,7 @@ WHEEL_TESTS ?= tests/unit tests/property tests/parity tests/oracle
 EMULATED ?=
 FUZZ_SECONDS ?= 60
 
-.PHONY: demo test test-rust test-python test-real test-arm test-bigendian test-32bit lint docs sample \
+.PHONY: demo test test-rust test-python test-real test-arm test-arm-wheel test-bigendian test-32bit lint docs sample \
 	bench bench-build wheel test-wheel sdist crates publish-crates fuzz clean help
 help:
 	@echo 'make demo [MODEL=path.gguf]  build, convert a GGUF to .ninfer, verify, decode, multiply, report'
@@ -83,6 +83,10 @@ test-python: $(VENV)/.installed
 # Foreign targets under qemu-user: Debian 12 on x86-64 as root; docs/emulated-targets.md has the counts.
 test-arm:
 	tools/arm/emulated.sh aarch64 $(EMULATED)
+
+# The aarch64 wheel in an emulated Python: the parity tests on every CPU model.
+test-arm-wheel: $(VENV)/.tools
+	MATURIN=$(abspath $(BIN))/maturin tools/arm/wheel.sh
 
 test-bigendian:
 	tools/arm/emulated.sh s390x $(EMULATED)

@@ -4,9 +4,9 @@ mod common;
 
 use common::{Random, sane, words};
 use ninfer_formats::FormatId;
-use ninfer_simd_ops::isa::{active, available};
 #[cfg(target_arch = "x86_64")]
 use ninfer_simd_ops::decode_f32;
+use ninfer_simd_ops::isa::{active, available};
 use ninfer_simd_ops::{Activations, Dispatch, Isa, Precision, Q8_1, matmul, quantize_q8_1};
 
 fn golden(name: &str) -> serde_json::Value {

@@ -464,11 +464,9 @@ unsafe fn scales_of<S: Unpack>(scaling: &Scaling<'_, '_>, p: usize) -> [[float32
 macro_rules! in_order {
     ($v:ident) => {
         let [mut a, mut b, mut c, mut d] = $v;
-        // SAFETY: no instruction at all.
-        unsafe {
-            std::arch::asm!("// {0:v} {1:v} {2:v} {3:v}", inout(vreg) a, inout(vreg) b, inout(vreg) c, inout(vreg) d,
-                options(nostack, preserves_flags));
-        }
+        // No instruction at all; the callers' blocks are unsafe.
+        std::arch::asm!("// {0:v} {1:v} {2:v} {3:v}", inout(vreg) a, inout(vreg) b, inout(vreg) c, inout(vreg) d,
+            options(nostack, preserves_flags));
         $v = [a, b, c, d];
     };
 }
