@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import mmap
 import os
+import secrets
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +15,7 @@ from ._arrays import U8
 from .errors import FileFormatError, TensorNotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 
 class Mapped:
@@ -81,3 +82,42 @@ def not_found(path: str, what: str, name: object, known: Iterable[str]) -> Tenso
 def path_text(path: str | bytes | os.PathLike[str]) -> str:
     """A path as text."""
     return os.fsdecode(os.fspath(path))
+
+
+@contextlib.contextmanager
+def new_file(path: str, force: bool = False, hint: str = "") -> Iterator[str]:
+    """A temporary name beside ``path`` that becomes ``path`` if all goes well, and disappears otherwise."""
+    if not force and os.path.lexists(path):
+        raise FileExistsError(f"{path}: the file exists{hint}")
+    folder, name = os.path.split(path)
+    if folder and not os.path.isdir(folder):
+        raise FileNotFoundError(f"{folder}: no such folder for {name}")
+    temporary = os.path.join(folder, f".{name}.{secrets.token_hex(6)}.tmp")
+    try:
+        yield temporary
+        if force:
+            os.replace(temporary, path)
+        else:
+            _publish(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _publish(temporary: str, path: str) -> None:
+    """Gives a finished file its name, unless the name was taken meanwhile (FileExistsError)."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise
+    except OSError:
+        # No hard links on this file system: take the name with an empty file, then rename over that file.
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        try:
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(path)
+            raise
+    else:
+        os.unlink(temporary)

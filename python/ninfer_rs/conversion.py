@@ -3,8 +3,14 @@ names."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import hashlib
+import inspect
 import json
+import operator
 import os
+import pickle
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
@@ -17,7 +23,7 @@ import numpy.typing as npt
 
 from . import _native
 from ._arrays import payload_array, thread_count
-from ._files import path_text, printable
+from ._files import new_file, path_text, printable
 from .artifact import Progress, Written, _interruptible
 from .errors import UnsupportedError
 from .gguf import GgufFile
@@ -78,6 +84,11 @@ class Recipe:
 
     def _json(self) -> tuple[str, dict[str, Method]]:
         methods: dict[str, Method] = {}
+        for rule in (*self.rules, self.default):
+            if not isinstance(rule, Rule):
+                raise UnsupportedError(
+                    f"a recipe has rules of type Rule, got {type(rule).__name__}: {rule!r:.80}"
+                )
         document = {
             "rule": [_members(rule, methods) for rule in self.rules],
             "default": _members(self.default, methods),
@@ -97,15 +108,56 @@ def _members(rule: Rule, methods: dict[str, Method]) -> dict[str, Any]:
         if key == "format":
             value = str(value)
         elif key == "method" and callable(value):
-            name = f"{getattr(value, '__name__', type(value).__name__)}"
+            name = f"{getattr(value, '__name__', type(value).__name__)}@{_identity(value)}"
             while methods.get(name, value) is not value:
                 name += "_"
             methods[name] = value
             value = f"callable:{name}"
+        elif key == "rows":
+            try:
+                value = [operator.index(n) for n in value]
+            except TypeError:
+                raise UnsupportedError(f"rows are two integers, [begin, end), got {value!r}") from None
         elif isinstance(value, tuple):
             value = list(value)
         out[key] = value
     return out
+
+
+def _identity(method: Any) -> str:
+    """Twelve hexadecimal digits that tell methods apart: of a function's source text (else its code), its
+    defaults and the values it closes over; of a pickle for other objects. What it calls is not looked at."""
+    digest = hashlib.sha256()
+    seen: set[int] = set()
+
+    def add(value: Any) -> None:
+        while isinstance(value, functools.partial):
+            add((value.args, sorted(value.keywords.items())))
+            value = value.func
+        value = inspect.unwrap(value) if callable(value) else value
+        code = getattr(value, "__code__", None)
+        if code is None:
+            try:
+                digest.update(pickle.dumps(value, protocol=4))
+            except Exception:  # whatever a class's own pickling raises
+                digest.update(f"{type(value).__module__}.{type(value).__qualname__}".encode())
+            return
+        if id(value) in seen:  # a function that closes over itself
+            return
+        seen.add(id(value))
+        try:
+            digest.update(inspect.getsource(value).encode())
+        except (OSError, TypeError):
+            digest.update(code.co_code + repr((code.co_names, code.co_varnames)).encode())
+            for constant in code.co_consts:
+                digest.update(constant.co_code if inspect.iscode(constant) else repr(constant).encode())
+        add((value.__defaults__, value.__kwdefaults__))
+        for cell in value.__closure__ or ():
+            with contextlib.suppress(ValueError):  # not filled yet
+                add(cell.cell_contents)
+
+    add(method)
+    return digest.hexdigest()[:12]
 
 
 _Key = tuple[str, tuple[str, bool], str | None, tuple[bool, int | None, bytes | None, bool]]
@@ -222,6 +274,7 @@ def plan(
         made = recipe if isinstance(recipe, Recipe) else Recipe(recipe)
         content, methods = made._json()
         text = (content, False)
+    _positive("file_limit", file_limit, "bytes")
     if artifact_id is not None and len(artifact_id) != 16:
         raise UnsupportedError(f"an artifact id has 16 bytes, got {len(artifact_id)}")
     options = (skip_unsupported, file_limit, artifact_id, fp8_without_scale)
@@ -265,7 +318,8 @@ def convert(
     ``progress`` is called with the bytes done and their total; what it raises stops the conversion.
     """
     if isinstance(source, Plan):
-        if recipe is not None or imatrix is not None or file_limit is not None or artifact_id is not None:
+        given = (recipe, imatrix, file_limit, artifact_id)
+        if any(g is not None for g in given) or skip_unsupported or fp8_without_scale:
             raise UnsupportedError("a plan has its recipe and options already")
         made = source
     else:
@@ -278,8 +332,46 @@ def convert(
             artifact_id=artifact_id,
             fp8_without_scale=fp8_without_scale,
         )
-    if report is not None and os.path.lexists(report):
-        raise FileExistsError(f"{path_text(report)}: the report exists and is not overwritten")
+    _positive("memory", memory, "bytes")
+    if report is None:
+        return _run(made, output, memory, resume, threads, progress, executor)
+    path = path_text(report)
+    if os.path.realpath(path) == os.path.realpath(path_text(output)):
+        raise UnsupportedError(f"{path}: the report and the artifact cannot be one file")
+    # Begun before the work, so that a folder which cannot be written to is found out at once.
+    with new_file(path) as temporary, open(temporary, "x", encoding="utf-8") as file:
+        done = _run(made, output, memory, resume, threads, progress, executor)
+        try:
+            json.dump(done.report, file, indent=2)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError as error:
+            message = f"the report cannot be written ({error.strerror}); the artifact is complete"
+            raise OSError(error.errno, message, path) from None
+    return done
+
+
+def _positive(what: str, value: int | None, unit: str) -> None:
+    if value is None:
+        return
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise UnsupportedError(f"{what} is a number of {unit}, got {value!r}") from None
+    if not 0 < number < 1 << 64:
+        raise UnsupportedError(f"{what} is a positive number of {unit}, got {number}")
+
+
+def _run(
+    made: Plan,
+    output: str | os.PathLike[str],
+    memory: int | None,
+    resume: bool,
+    threads: int | None,
+    progress: Progress | None,
+    executor: Executor | None,
+) -> Converted:
     session = _native.ConvertSession(made._native, path_text(output), memory, thread_count(threads), resume)
     try:
         if executor is not None:
@@ -293,12 +385,7 @@ def convert(
         (paths, size, found_id), text = session.finish()
     finally:
         session.close()
-    done = Converted(tuple(path_text(p) for p in paths), size, found_id, json.loads(text))
-    if report is not None:
-        with open(report, "x", encoding="utf-8") as file:
-            json.dump(done.report, file, indent=2)
-            file.write("\n")
-    return done
+    return Converted(tuple(path_text(p) for p in paths), size, found_id, json.loads(text))
 
 
 def _call(made: Plan, tensor: int, methods: Mapping[str, Method]) -> npt.NDArray[np.uint8]:
@@ -375,10 +462,14 @@ def _spread(
                 raise failed[1]
             if not pending:
                 break
-            done, _ = wait(pending, return_when=FIRST_COMPLETED)
-            for future in done:
+            # An executor that is shut down cancels its work without waking those who wait for it.
+            done, _ = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
+            for future in done or {f for f in pending if f.cancelled()}:
                 n, task = pending.pop(future)
                 try:
+                    if future.cancelled():
+                        name = printable(made._rows[task if isinstance(task, int) else task[0]][0])
+                        raise UnsupportedError(f'tensor "{name}": the executor cancelled its work')
                     if isinstance(task, int):
                         session.store_payload(task, future.result())
                     else:

@@ -247,11 +247,10 @@ def test_convert_refuses_before_writing(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX here")
 def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
-    """A conversion is interrupted while it runs: two billion binary16 values (sparse), to be widened: longer
-    than it takes to be seen running, on a busy machine too."""
+    """A conversion is interrupted while it runs: half a billion binary16 values (sparse), to be widened."""
     model, out = tmp_path / "m.gguf", tmp_path / "out"
     out.mkdir()
-    count = 1 << 31
+    count = 1 << 29
     head = b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + struct.pack("<Q", 1) + b"w"
     head += struct.pack("<IQIQ", 1, count, 1, 0)
     head += bytes(-len(head) % 32)
@@ -266,10 +265,12 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
         stdin=child_end,
         stdout=child_end,
         stderr=child_end,
+        # Whoever runs the tests in the background ignores the signal, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     os.close(child_end)
     shown = b""
-    while b"/8.6 GB" not in shown:  # the progress bar knows the total: the conversion is running
+    while b"/2.1 GB" not in shown:  # the progress bar knows the total: the conversion is running
         shown += os.read(parent, 65536)
     child.send_signal(signal.SIGINT)
     with contextlib.suppress(OSError):  # the end of the terminal

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import os
+import re
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
+from threading import Event, Timer
 from typing import Any
 
 import numpy as np
@@ -173,7 +177,8 @@ def test_callables_and_executors(model: Path, values: dict[str, Any], tmp_path: 
     assert files[0] == files[1] == files[2]
     with nr.artifact.open(tmp_path / "0") as a:
         record = a.provenance["tensors"]["blk.0.up.weight"]
-        assert record["method"] == "callable:mean_magnitude" and record["error"]["mse"] > 0
+        assert re.fullmatch(r"callable:mean_magnitude@[0-9a-f]{12}", record["method"])
+        assert record["error"]["mse"] > 0
         a["blk.0.up.weight"].validate()
     for method, error, text in (
         (wrong_format, nr.UnsupportedError, "gave q4_g64_fp16"),
@@ -189,6 +194,104 @@ def test_callables_and_executors(model: Path, values: dict[str, Any], tmp_path: 
     with ThreadPoolExecutor(2) as pool, pytest.raises(ZeroDivisionError, match="norm"):
         nr.convert(model, tmp_path / "x", last, executor=pool)
     assert not (tmp_path / "x").exists()
+
+
+def coarse(factor: float) -> Any:
+    def method(x: np.ndarray[Any, Any], context: Context) -> nr.Tensor:
+        if context.name.startswith("blk.1"):
+            raise RuntimeError("stopped")
+        return nr.quantize(x * np.float32(factor), context.format)
+
+    return method
+
+
+def test_resume_tells_callables_apart(model: Path, tmp_path: Path) -> None:
+    """By what they close over and their code, not by their names."""
+
+    def rules(method: Any) -> list[nr.Rule]:
+        return [nr.Rule(match="blk.*.up.weight", format="q4_g64_fp16", method=method)]
+
+    def convert(method: Any) -> None:
+        nr.convert(model, tmp_path / "x", rules(method), resume=True)
+
+    with pytest.raises(RuntimeError, match="stopped"):
+        convert(coarse(1.0))
+    with pytest.raises(nr.UnsupportedError, match="recipe"):
+        convert(coarse(0.5))
+    with pytest.raises(nr.UnsupportedError, match="recipe"):
+        convert(functools.partial(coarse(1.0)))
+    with pytest.raises(RuntimeError, match="stopped"):
+        convert(coarse(1.0))
+    assert not (tmp_path / "x").exists()
+
+
+def test_an_executor_that_cancels(model: Path, tmp_path: Path) -> None:
+    def slow(x: np.ndarray[Any, Any], context: Context) -> nr.Tensor:
+        started.set()
+        release.wait(60)
+        return nr.quantize(x, context.format)
+
+    started, release = Event(), Event()
+    rules = [
+        nr.Rule(match="blk.*.up.weight", format="q4_g64_fp16", method=slow),
+        nr.Rule(match="*", drop=True),
+    ]
+    pool = ThreadPoolExecutor(1)
+
+    def shut_down() -> None:
+        started.wait(60)
+        pool.shutdown(wait=False, cancel_futures=True)
+        release.set()
+
+    Timer(0, shut_down).start()
+    with pytest.raises(nr.UnsupportedError, match="blk.1.up.weight.*cancelled its work"):
+        nr.convert(model, tmp_path / "x", rules, executor=pool)
+    assert not (tmp_path / "x").exists()
+
+
+def test_reports_are_begun_first_and_written_whole(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "x.ninfer"
+    for report, error in (
+        (tmp_path / "none" / "r.json", FileNotFoundError),
+        (out, nr.UnsupportedError),
+        (model, FileExistsError),
+    ):
+        with pytest.raises(error):
+            nr.convert(model, out, RULES, report=report)
+        assert not out.exists()
+    with pytest.raises(ZeroDivisionError):
+        rule = nr.Rule(match="blk.*.up.weight", format="t2_g128_fp16", method=failing)
+        nr.convert(model, out, [rule], report=tmp_path / "r.json")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["model.gguf"]
+    done = nr.convert(model, out, RULES, report=tmp_path / "r.json")
+    assert json.loads((tmp_path / "r.json").read_text()) == done.report
+
+
+def test_a_report_that_does_not_fit(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, report = tmp_path / "x.ninfer", tmp_path / "r.json"
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="the artifact is complete") as caught:
+        nr.convert(model, out, RULES, report=report)
+    assert caught.value.filename == str(report) and out.exists() and not report.exists()
+
+
+def test_arguments_of_the_wrong_kind(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "x"
+    for name in ("memory", "file_limit"):
+        for value in (-1, 0, 1 << 70, "abc", 1.5):
+            with pytest.raises(nr.UnsupportedError, match=name):
+                nr.convert(model, out, RULES, **{name: value})  # type: ignore[arg-type]
+    with pytest.raises(nr.UnsupportedError, match="rules of type Rule, got str"):
+        nr.plan(model, ["a"])  # type: ignore[list-item]
+    with pytest.raises(nr.UnsupportedError, match="rows are two integers"):
+        nr.plan(model, [nr.Rule(match="norm", format="fp32", rows=(0, 1.5))])  # type: ignore[arg-type]
+    rule = nr.Rule(match="blk.0.q.weight", format="fp32", rows=(np.int64(0), np.int64(3)))  # type: ignore[arg-type]
+    made = nr.plan(model, [rule])
+    assert any(t["name"] == "blk.0.q.weight.rows.0-3" for t in made.tensors)
+    for options in ({"skip_unsupported": True}, {"fp8_without_scale": True}):
+        with pytest.raises(nr.UnsupportedError, match="options already"):
+            nr.convert(made, out, **options)
+    assert not out.exists()
 
 
 def test_an_executor_sees_a_source_that_was_replaced(

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import secrets
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import click
 import numpy as np
 
+from .._files import new_file
 from ..errors import UnsupportedError
 from ..gguf import GgufFile, GgufTensor
 from ..tensor import Tensor
@@ -46,7 +43,7 @@ def command(
         begin, end = _range(rows, shape)
         if rows is not None:
             shape = (end - begin, *shape[1:])
-        with _new_file(output, force) as temporary, c.progress("decoding") as step:
+        with new_file(output, force, "; --force replaces it") as temporary, c.progress("decoding") as step:
             out = np.lib.format.open_memmap(temporary, mode="w+", dtype=kind, shape=shape)
             per_row = max(1, int(np.prod(shape[1:], dtype=np.int64)))
             if not shape:
@@ -111,42 +108,3 @@ def _range(rows: str | None, shape: tuple[int, ...]) -> tuple[int, int]:
             f"{begin}..{end} are not rows of this tensor, which has {n}", param_hint="--rows"
         )
     return begin, end
-
-
-@contextmanager
-def _new_file(path: str, force: bool) -> Iterator[str]:
-    """A temporary name beside ``path`` that becomes ``path`` if all goes well, and disappears otherwise."""
-    if not force and os.path.lexists(path):
-        raise FileExistsError(f"{path}: the file exists; --force replaces it")
-    folder, name = os.path.split(path)
-    if folder and not os.path.isdir(folder):
-        raise FileNotFoundError(f"{folder}: no such folder for {name}")
-    temporary = os.path.join(folder, f".{name}.{secrets.token_hex(6)}.tmp")
-    try:
-        yield temporary
-        if force:
-            os.replace(temporary, path)
-        else:
-            _publish(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-
-
-def _publish(temporary: str, path: str) -> None:
-    """Gives a finished file its name, unless the name was taken meanwhile (FileExistsError)."""
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        raise
-    except OSError:
-        # No hard links on this file system: take the name with an empty file, then rename over that file.
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-        try:
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(path)
-            raise
-    else:
-        os.unlink(temporary)
