@@ -10,7 +10,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
-from threading import Event, Timer
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -226,26 +226,31 @@ def test_resume_tells_callables_apart(model: Path, tmp_path: Path) -> None:
 
 
 def test_an_executor_that_cancels(model: Path, tmp_path: Path) -> None:
+    release = Event()
+
     def slow(x: np.ndarray[Any, Any], context: Context) -> nr.Tensor:
-        started.set()
         release.wait(60)
         return nr.quantize(x, context.format)
 
-    started, release = Event(), Event()
+    class Pool(ThreadPoolExecutor):
+        """Shut down when its second task has come and waits for the first."""
+
+        submitted = 0
+
+        def submit(self, *args: Any, **kwargs: Any) -> Any:
+            future = super().submit(*args, **kwargs)
+            self.submitted += 1
+            if self.submitted == 2:
+                self.shutdown(wait=False, cancel_futures=True)
+                release.set()
+            return future
+
     rules = [
         nr.Rule(match="blk.*.up.weight", format="q4_g64_fp16", method=slow),
         nr.Rule(match="*", drop=True),
     ]
-    pool = ThreadPoolExecutor(1)
-
-    def shut_down() -> None:
-        started.wait(60)
-        pool.shutdown(wait=False, cancel_futures=True)
-        release.set()
-
-    Timer(0, shut_down).start()
     with pytest.raises(nr.UnsupportedError, match="blk.1.up.weight.*cancelled its work"):
-        nr.convert(model, tmp_path / "x", rules, executor=pool)
+        nr.convert(model, tmp_path / "x", rules, executor=Pool(1))
     assert not (tmp_path / "x").exists()
 
 
