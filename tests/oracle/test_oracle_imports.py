@@ -210,14 +210,30 @@ def test_import_refusals(oracle: Any) -> None:
 def test_quantize_refusals(oracle: Any) -> None:
     x = np.ones((2, 64), np.float32)
     for name in ("q2_g64_fp16", "t2_g128_fp16", "nvfp4", "gguf_q8_0"):
-        with pytest.raises(oracle.UnsupportedError, match="only imported"):
+        with pytest.raises(oracle.UnsupportedError, match="only imported or made by name"):
             oracle.quantize(x, name)
         with pytest.raises(oracle.UnsupportedError, match="cannot produce"):
             oracle.quantize(x, name, "grouped_absmax")
     with pytest.raises(oracle.UnsupportedError, match="unknown method"):
         oracle.quantize(x, "q4_g64_fp16", "nearest")
-    with pytest.raises(oracle.UnsupportedError, match="takes neither"):
+    with pytest.raises(oracle.UnsupportedError, match="takes no negative_scales"):
         oracle.quantize(x, "q4_g64_fp16", "grouped_absmax", negative_scales=True)
+    with pytest.raises(oracle.UnsupportedError, match="takes neither"):
+        oracle.quantize(x, "q4_g64_fp16", "grouped_absmax", importance=np.ones(64, np.float32))
+    for method, name in (
+        ("gguf_search", "gguf_q4_k"),
+        ("gguf_search", "gguf_q4_0"),
+        ("nvfp4_search", "nvfp4"),
+    ):
+        with pytest.raises(oracle.ShapeError, match="multiple|128"):
+            oracle.quantize(np.ones((2, 80), np.float32), name, method)
+    for method, name in (
+        ("gguf_search", "gguf_q6_k"),
+        ("gguf_search", "gguf_iq4_nl"),
+        ("ternary_fit", "t2_g128_fp16"),
+    ):
+        with pytest.raises(oracle.InvalidWordsError, match="overflows"):
+            oracle.quantize(np.full((2, 256), 3e38, np.float32), name, method)
     with pytest.raises(oracle.ShapeError, match="matrix"):
         oracle.quantize(x[0], "q4_g64_fp16")
     with pytest.raises(oracle.UnsupportedError, match="int64"):

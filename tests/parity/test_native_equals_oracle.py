@@ -211,27 +211,36 @@ def test_q8_1() -> None:
 @pytest.mark.parametrize("name", ENCODED)
 def test_encoders(name: str) -> None:
     rng = rng_of("encoders", name)
-    importance = np.abs(rng.standard_normal(130, np.float32))
+    n, k = (128, 320) if name == "nvfp4" else (5, 1280) if name in GGUF else (5, 130)
+    importance = np.abs(rng.standard_normal(k, np.float32)) ** 3
+    importance[k // 4 : k // 2 : 3] = 0
+    importance[64:96] = 0
     for method, formats in nr.ENCODERS.items():
-        if name not in formats or method not in oracle.METHODS:
+        if name not in formats:
             continue
-        x = rng.standard_normal((5, 130), np.float32) * 3
+        x = rng.standard_normal((n, k), np.float32) * 3
         if name == "int32":
             x = np.round(x * 100)
+        elif method in ("gguf_search", "ternary_fit", "nvfp4_maxabs", "nvfp4_search"):
+            # Outliers, runs of zeros and of one value, magnitudes at which binary16 scales are subnormal.
+            x[rng.random(x.shape) < 0.01] *= 30
+            x[1, 32:64], x[1, 96:112], x[1, 112:128] = 0, -0.3, 0.3
+            x[2] *= np.float32(1e-6)
+            x[3, ::2] *= np.float32(1e-39)
         theirs = oracle.quantize(x, name, method)
         # float64 values that binary32 holds exactly; the first rounding of others is a test of its own.
         for source in (x, x.astype(np.float64), np.asfortranarray(x)):
             assert np.array_equal(nr.quantize(source, name, method).payload, theirs)
-        if method == "grouped_search":
-            for negative in (False, True):
-                ours = nr.quantize(x, name, method, importance=importance, negative_scales=negative)
-                theirs = oracle.quantize(x, name, method, importance, negative)
-                assert np.array_equal(ours.payload, theirs)
+        if method in ("grouped_search", "gguf_search", "ternary_fit", "nvfp4_search"):
+            for negative in (False, True) if method == "grouped_search" else (False,):
+                for weights in (importance, np.zeros(k, np.float32)):
+                    ours = nr.quantize(x, name, method, importance=weights, negative_scales=negative)
+                    theirs = oracle.quantize(x, name, method, weights, negative)
+                    assert np.array_equal(ours.payload, theirs)
 
 
 def test_the_same_methods_exist_in_the_same_order() -> None:
-    for method, formats in oracle.METHODS.items():
-        assert nr.ENCODERS[method] == tuple(formats)
+    assert {m: tuple(f) for m, f in oracle.METHODS.items()} == dict(nr.ENCODERS)
 
 
 @pytest.mark.parametrize(("name", "source"), [("q2_g64_fp16", "gguf_q2_0"), ("q8_g32_fp16", "gguf_q8_0")])

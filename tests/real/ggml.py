@@ -30,6 +30,18 @@ DECODERS = {
     "gguf_iq1_m": "dequantize_row_iq1_m",
 }
 
+#: format -> the number of its ggml type, for the formats that gguf_search makes
+ENCODED = {
+    "gguf_q8_0": 8,
+    "gguf_q4_0": 2,
+    "gguf_q5_0": 6,
+    "gguf_iq4_nl": 20,
+    "gguf_q4_k": 12,
+    "gguf_q5_k": 13,
+    "gguf_q6_k": 14,
+    "gguf_iq4_xs": 23,
+}
+
 
 class Ggml:
     """The base library of the installed llama-cpp-python."""
@@ -53,3 +65,18 @@ class Ggml:
         out = np.empty(values, np.float32)
         function(blocks.ctypes.data, out.ctypes.data, values)
         return out
+
+    def quantize(
+        self, format_name: str, x: np.ndarray, importance: np.ndarray | None, out: np.ndarray
+    ) -> None:
+        """ggml's own quantiser: float32 [N, K] to uint8 blocks, on the calling thread."""
+        function = self.lib.ggml_quantize_chunk
+        pointer, number = ctypes.c_void_p, ctypes.c_int64
+        function.argtypes = [ctypes.c_int, pointer, pointer, number, number, number, pointer]
+        function.restype = ctypes.c_size_t
+        assert x.dtype == np.float32 and x.flags.c_contiguous and out.flags.c_contiguous
+        weights = None if importance is None else importance.ctypes.data
+        kind, (n, k) = ENCODED[format_name], x.shape
+        done = function(kind, x.ctypes.data, out.ctypes.data, 0, n, k, weights)
+        if done != out.nbytes:
+            raise RuntimeError(f"ggml wrote {done} bytes of {out.nbytes}")

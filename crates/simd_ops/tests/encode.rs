@@ -25,6 +25,14 @@ fn pairs() -> impl Iterator<Item = (EncoderId, FormatId)> {
         .flat_map(|e| e.formats.iter().map(|&format| (e.id, format)))
 }
 
+/// The next length at or after `k` that rows of the format can have.
+fn legal(format: FormatId, k: usize) -> usize {
+    match format.scheme() {
+        Scheme::Gguf(kind) => k.next_multiple_of(kind.values()),
+        _ => k,
+    }
+}
+
 /// Rows of several kinds: bell-shaped, outliers, one-hot, constant, tiny, huge, exact multiples, zeros.
 fn matrix(random: &mut Random, n: usize, k: usize) -> Vec<f32> {
     let mut x = Vec::with_capacity(n * k);
@@ -68,13 +76,9 @@ fn importances(random: &mut Random, k: usize) -> Vec<Option<Vec<f32>>> {
 fn every_isa_gives_the_same_words() {
     let mut random = Random(77);
     for (method, format) in pairs() {
-        let block = match format.scheme() {
-            Scheme::Gguf(kind) => kind.values(),
-            _ => 1,
-        };
         for (n, k) in [(11, 64), (3, 1), (4, 31), (4, 33), (3, 127), (3, 129), (5, 200), (2, 700), (11, 1088)]
         {
-            let k = usize::next_multiple_of(k, block);
+            let k = legal(format, k);
             let x = matrix(&mut random, n, k);
             let x: Vec<f32> = match format {
                 // Their scales are too small or too large for some of these rows.
@@ -178,12 +182,12 @@ fn fp8_of_every_bfloat16() {
 #[test]
 fn sources_and_threads_do_not_matter() {
     let mut random = Random(5);
-    let (n, k) = (13, 192 + 32);
-    let wide: Vec<f64> = (0..n * k).map(|_| f64::from(random.value()) + 1e-9).collect();
-    let halves: Vec<u16> = wide.iter().map(|&v| f16::from_f64(v)).collect();
-    let brains: Vec<u16> = wide.iter().map(|&v| bf16::from_f64(v)).collect();
-    let sources = [Source::F64(&wide), Source::F16(&halves), Source::Bf16(&brains)];
     for (method, format) in pairs() {
+        let (n, k) = (13, legal(format, 192 + 32));
+        let wide: Vec<f64> = (0..n * k).map(|_| f64::from(random.value()) + 1e-9).collect();
+        let halves: Vec<u16> = wide.iter().map(|&v| f16::from_f64(v)).collect();
+        let brains: Vec<u16> = wide.iter().map(|&v| bf16::from_f64(v)).collect();
+        let sources = [Source::F64(&wide), Source::F16(&halves), Source::Bf16(&brains)];
         for source in sources {
             let mut scratch = Vec::new();
             let x = source.to_f32(&mut scratch).unwrap();
@@ -204,8 +208,8 @@ fn sources_and_threads_do_not_matter() {
 /// The first bad row is named whatever the threads, and nothing but the planes is written.
 #[test]
 fn refusals_are_those_of_the_reference() {
-    let (n, k) = (9, 160);
     for (method, format) in pairs() {
+        let (n, k) = (9, legal(format, 160));
         let mut x = vec![0.5f32; n * k];
         x[4 * k + 159] = f32::NAN;
         x[7 * k] = f32::INFINITY;
@@ -231,11 +235,13 @@ fn refusals_are_those_of_the_reference() {
         }
     }
     for (method, format) in pairs() {
-        let encoder = RowEncoder::new(format, method, 96, Params::default()).unwrap();
-        let size = encoded_size(format, &[2, 96], 1).unwrap() as usize;
+        let k = legal(format, 96);
+        let encoder = RowEncoder::new(format, method, k, Params::default()).unwrap();
+        let size = encoded_size(format, &[2, k as u64], 1).unwrap() as usize;
         let mut payload = vec![0u8; size];
-        let planes = RowPlanes::of_payload(format, 2, 96, &mut payload).unwrap();
-        assert!(encode_rows(&encoder, Source::F32(&[0.0; 191]), 0, planes, &on(Isa::Scalar)).is_err());
+        let planes = RowPlanes::of_payload(format, 2, k, &mut payload).unwrap();
+        let short = vec![0.0; 2 * k - 1];
+        assert!(encode_rows(&encoder, Source::F32(&short), 0, planes, &on(Isa::Scalar)).is_err());
     }
     let dispatch = Dispatch { isa: None, threads: Some(0) };
     let zero = encode(

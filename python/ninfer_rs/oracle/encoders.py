@@ -1,14 +1,15 @@
-"""The built-in encoders cast_direct, grouped_absmax, grouped_search and fp8_row_maxabs (encoders page; format
-specification, section 7)."""
+"""The built-in encoders: cast_direct, grouped_absmax, grouped_search and fp8_row_maxabs (encoders page;
+format specification, section 7), and our own searching methods."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from . import floats
+from . import floats, searched
 from .errors import InvalidWordsError, ShapeError, UnsupportedError
 from .registry import OracleFormat, get_format
 from .validate import from_words
@@ -26,6 +27,19 @@ METHODS: dict[str, tuple[str, ...]] = {
     "grouped_absmax": ("q4_g64_fp16", "q5_g64_fp16", "q6_g64_fp16", "q8_g32_fp16"),
     "grouped_search": ("q4_g64_fp16", "q5_g64_fp16", "q6_g64_fp16", "q8_g32_fp16"),
     "fp8_row_maxabs": ("fp8_e4m3fn_row_bf16", "fp8_e4m3fn_row_fp16"),
+    "gguf_search": (
+        "gguf_q8_0",
+        "gguf_q4_0",
+        "gguf_q5_0",
+        "gguf_iq4_nl",
+        "gguf_q4_k",
+        "gguf_q5_k",
+        "gguf_q6_k",
+        "gguf_iq4_xs",
+    ),
+    "ternary_fit": ("t2_g128_fp16",),
+    "nvfp4_maxabs": ("nvfp4",),
+    "nvfp4_search": ("nvfp4",),
 }
 """Method name -> the formats it may produce."""
 
@@ -310,6 +324,80 @@ def fp8_row_maxabs(name: str, x: npt.NDArray[Any]) -> U8:
     return from_words(name, source.shape, codes=codes, scales=scale)
 
 
+# -- our own methods (their arithmetic is in searched.py) --------------------------------------------------
+
+
+def _spread(name: str, importance: npt.ArrayLike | None, values: F32) -> F64:
+    n, k = values.shape
+    return np.broadcast_to(_importance(name, importance, k), (n, k))
+
+
+def _block_search(name: str, values: F32, imp: F64) -> U8:
+    """Blocks of 32 integers with one scale: grouped_search with negative scales."""
+    low = {"gguf_q8_0": -128, "gguf_q4_0": -8, "gguf_q5_0": -16}[name]
+    fmt = dataclasses.replace(get_format(name), group_size=32, code_min=low, code_max=-1 - low)
+    w = values.reshape(-1, 32)
+    job = _Search(fmt, w, imp.reshape(-1, 32), _absmax_scales(name, fmt, w, values.shape[1] // 32), True)
+    job.run()
+    words = job.scale.astype("<u2").view(np.uint8).reshape(-1, 2)
+    if name == "gguf_q8_0":
+        return np.concatenate([words, job.code.astype(np.int8).view(np.uint8)], axis=1).reshape(-1)
+    code = (job.code - low).astype(np.uint8)
+    nibbles = (code[:, :16] & 15) | (code[:, 16:] & 15) << 4
+    if name == "gguf_q4_0":
+        return np.concatenate([words, nibbles], axis=1).reshape(-1)
+    fifth = np.packbits(code >> 4, axis=1, bitorder="little")
+    return np.concatenate([words, fifth, nibbles], axis=1).reshape(-1)
+
+
+def gguf_search(name: str, x: npt.NDArray[Any], importance: npt.ArrayLike | None = None) -> U8:
+    """gguf_search of a matrix [N, K] -> blocks."""
+    values = _matrix_f32(name, x)
+    block = get_format(name).block_values
+    if block is None or values.shape[1] % block:
+        raise ShapeError(f"{name}: K = {values.shape[1]} is not a multiple of {block}")
+    imp = _spread(name, importance, values)
+    if name in ("gguf_q8_0", "gguf_q4_0", "gguf_q5_0"):
+        return _block_search(name, values, imp)
+    return searched.gguf_blocks(name, values, imp.astype(np.float32))
+
+
+def ternary_fit(name: str, x: npt.NDArray[Any], importance: npt.ArrayLike | None = None) -> U8:
+    """ternary_fit of a matrix [N, K] -> payload."""
+    fmt = get_format(name)
+    values = _matrix_f32(name, x)
+    n, k = values.shape
+    groups = -(-k // 128)
+    w, imp = np.zeros((n, groups * 128), np.float32), np.zeros((n, groups * 128))
+    w[:, :k], imp[:, :k] = values, _spread(name, importance, values)
+    w, imp = w.reshape(-1, 128), imp.reshape(-1, 128)
+    used = np.minimum(k - 128 * np.arange(w.shape[0]) % (128 * groups), 128)
+    real = np.array([searched.ternary_scale(a[:m], b[:m]) for a, b, m in zip(w, imp, used, strict=True)])
+    start = searched.round_word(real)
+    bad = np.flatnonzero((real != 0) & (start == 0))
+    if bad.size:
+        raise InvalidWordsError(f"{name}: the scale of group {bad[0]} overflows binary16")
+    job = _Search(fmt, w, imp, start, False)
+    job.live = real != 0
+    for steps in (-1, 1):
+        job.compete(job.step(start, steps))
+    job.compete(job.round(job.least_squares(job.code)))
+    codes = np.where(job.live[:, None], job.code, 0).reshape(n, -1)[:, :k].astype(np.int8)
+    return from_words(name, (n, k), codes=codes, scales=job.scale.reshape(n, groups))
+
+
+def nvfp4(
+    name: str, x: npt.NDArray[Any], search: bool = False, importance: npt.ArrayLike | None = None
+) -> U8:
+    """nvfp4_maxabs or nvfp4_search of a matrix [N, K] -> payload with one divisor."""
+    values = _matrix_f32(name, x)
+    if values.shape[0] % 128 or values.shape[1] % 64:
+        raise ShapeError(f"{name}: shape {list(values.shape)} breaks N % 128 == 0 and K % 64 == 0")
+    imp = _spread(name, importance, values).astype(np.float32) if search else None
+    codes, scales, divisors = searched.nvfp4(name, values, imp)
+    return from_words(name, values.shape, codes=codes, scales=scales, divisors=divisors)
+
+
 # -- dispatch --------------------------------------------------------------------------------------------
 
 
@@ -325,30 +413,47 @@ def quantize(
     ``method`` None picks the format's default: cast_direct, grouped_absmax or fp8_row_maxabs. The quantising
     methods take a matrix [N, K] of float32, float64 (rounded once to binary32), float16 or bfloat16 (that
     dtype, or uint16 words); see ``cast_direct`` for the direct formats. ``importance`` [K] (rounded to
-    binary32; None means ones) and ``negative_scales`` belong to grouped_search alone.
+    binary32; None means ones) belongs to the searching methods and ternary_fit, ``negative_scales`` to
+    grouped_search alone.
 
-    Raises UnknownFormatError, UnsupportedError (no such method, or not for this format; q2, t2, nvfp4 and
-    gguf formats have none), ShapeError, and InvalidWordsError naming row and column or group of a non-finite
-    source value or a scale that cannot be stored.
+    Raises UnknownFormatError, UnsupportedError (no such method, or not for this format), ShapeError, and
+    InvalidWordsError naming row and column or group of a non-finite source value or a scale that cannot be
+    stored.
     """
     fmt = get_format(name)
     chosen = method
     if chosen is None:
-        defaults = [m for m, formats in METHODS.items() if fmt.name in formats]
+        plain = ("cast_direct", "grouped_absmax", "fp8_row_maxabs")
+        defaults = [m for m in plain if fmt.name in METHODS[m]]
         if not defaults:
-            raise UnsupportedError(f"{name}: no encoder produces this format, it is only imported")
+            raise UnsupportedError(f"{name}: no default encoder, the format is only imported or made by name")
         chosen = defaults[0]
     if chosen not in METHODS:
         raise UnsupportedError(f"unknown method {chosen!r}; the methods are {', '.join(METHODS)}")
     if fmt.name not in METHODS[chosen]:
         raise UnsupportedError(f"{chosen} cannot produce {name}, only {', '.join(METHODS[chosen])}")
-    if chosen != "grouped_search" and (importance is not None or negative_scales):
+    if negative_scales and chosen != "grouped_search":
+        raise UnsupportedError(f"{chosen} takes no negative_scales")
+    if importance is not None and chosen in (
+        "cast_direct",
+        "grouped_absmax",
+        "fp8_row_maxabs",
+        "nvfp4_maxabs",
+    ):
         raise UnsupportedError(f"{chosen} takes neither importance nor negative_scales")
     source = np.asarray(x)
-    plain: dict[str, Callable[[str, npt.NDArray[Any]], U8]] = {
+    weighted: dict[str, Callable[[str, npt.NDArray[Any], npt.ArrayLike | None], U8]] = {
+        "gguf_search": gguf_search,
+        "ternary_fit": ternary_fit,
+    }
+    if chosen in weighted:
+        return weighted[chosen](name, source, importance)
+    if name == "nvfp4":
+        return nvfp4(name, source, chosen == "nvfp4_search", importance)
+    alone: dict[str, Callable[[str, npt.NDArray[Any]], U8]] = {
         "cast_direct": cast_direct,
         "fp8_row_maxabs": fp8_row_maxabs,
     }
-    if chosen in plain:
-        return plain[chosen](name, source)
+    if chosen in alone:
+        return alone[chosen](name, source)
     return grouped(name, source, chosen == "grouped_search", importance, negative_scales)

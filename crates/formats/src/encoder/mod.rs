@@ -18,8 +18,10 @@
 
 mod cast_direct;
 pub mod fp8_row_maxabs;
-pub mod gguf_nl;
+pub mod gguf_k;
+mod gguf_runs;
 pub mod gguf_search;
+pub mod gguf_signed;
 pub mod grouped_absmax;
 pub mod grouped_search;
 pub mod lanes;
@@ -48,7 +50,7 @@ pub enum EncoderId {
     GroupedSearch,
     /// `fp8_row_maxabs`: FP8 rows from the largest magnitude ([`fp8_row_maxabs`]).
     Fp8RowMaxabs,
-    /// `gguf_search`: the same search on ggml blocks of 32 values ([`gguf_search`]).
+    /// `gguf_search`: ggml blocks of least weighted squared error ([`gguf_search`], [`gguf_k`], [`gguf_signed`]).
     GgufSearch,
     /// `ternary_fit`: ternary codes and scale of least weighted squared error ([`ternary_fit`]).
     TernaryFit,
@@ -115,7 +117,16 @@ pub static ENCODERS: [EncoderSpec; 8] = [
     EncoderSpec {
         id: EncoderId::GgufSearch,
         name: "gguf_search",
-        formats: &[FormatId::GgufQ8_0, FormatId::GgufQ4_0, FormatId::GgufQ5_0, FormatId::GgufIq4Nl],
+        formats: &[
+            FormatId::GgufQ8_0,
+            FormatId::GgufQ4_0,
+            FormatId::GgufQ5_0,
+            FormatId::GgufIq4Nl,
+            FormatId::GgufQ4K,
+            FormatId::GgufQ5K,
+            FormatId::GgufQ6K,
+            FormatId::GgufIq4Xs,
+        ],
         default: false,
         importance: true,
         negative_scales: false,

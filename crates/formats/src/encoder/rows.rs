@@ -1,8 +1,8 @@
 //! Encoding row by row: the methods that take rows of binary32 values, behind one type.
 
 use super::{
-    EncoderId, RowPlanes, RowSlices, fp8_row_maxabs, gguf_nl, gguf_search, grouped_absmax, grouped_search,
-    nvfp4, ternary_fit,
+    EncoderId, RowPlanes, RowSlices, fp8_row_maxabs, gguf_k, gguf_search, gguf_signed, grouped_absmax,
+    grouped_search, nvfp4, ternary_fit,
 };
 use crate::error::{FormatError, Place};
 use crate::layout::encoded_size;
@@ -164,9 +164,13 @@ impl<'a> RowEncoder<'a> {
                 scale.copy_from_slice(&word.to_le_bytes());
                 Ok(())
             }
-            (EncoderId::GgufSearch, Scheme::Gguf(BlockKind::Iq4Nl)) => {
-                gguf_nl::encode_row(&self.params, x, first)
+            (EncoderId::GgufSearch, Scheme::Gguf(kind @ (BlockKind::Q4K | BlockKind::Q5K))) => {
+                gguf_k::encode_row(kind, &self.params, x, first)
             }
+            (
+                EncoderId::GgufSearch,
+                Scheme::Gguf(kind @ (BlockKind::Q6K | BlockKind::Iq4Xs | BlockKind::Iq4Nl)),
+            ) => gguf_signed::encode_row(kind, &self.params, x, first),
             (EncoderId::GgufSearch, Scheme::Gguf(kind)) => match gguf_search::block_scheme(kind) {
                 Some(s) => gguf_search::encode_row(&s, &self.params, x, first),
                 None => unreachable!("RowEncoder::new admits no other type"),
