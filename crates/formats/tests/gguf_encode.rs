@@ -5,6 +5,7 @@ mod common;
 
 use common::Rng;
 use ninfer_formats::encoder::{EncoderId, Params, RowEncoder, RowPlanes, encode};
+use ninfer_formats::float::f16;
 use ninfer_formats::tables::IQ4_VALUES;
 use ninfer_formats::{FormatError, FormatId, Place, TensorView, encoded_size};
 
@@ -296,6 +297,72 @@ fn blocks_do_not_know_of_each_other() {
     }
 }
 
+/// `gguf_absmax`: the scale of ggml's plain quantiser with the nearest codes, so its error is never above that of codes
+/// by the unrounded scale; and its words by hand.
+#[test]
+fn absmax_blocks() {
+    let run =
+        |format, k, x: &[f32]| encode(format, EncoderId::GgufAbsmax, x.len() / k, k, x, Params::default());
+    let mut rng = Rng(71);
+    let (n, k) = (9, 320);
+    let x = matrix(&mut rng, n, k);
+    let types = [
+        (FormatId::GgufQ8_0, 127.0f32, 127.0f32),
+        (FormatId::GgufQ4_0, -8.0, 7.0),
+        (FormatId::GgufQ5_0, -16.0, 15.0),
+    ];
+    for (format, end, high) in types {
+        let payload = run(format, k, &x).expect("encodes");
+        let bytes = payload.len() / (n * k / 32);
+        let y = decode(format, k, &payload, n);
+        for (b, (x, y)) in x.chunks(32).zip(y.chunks(32)).enumerate() {
+            let extreme = x.iter().fold(0.0f32, |e, &v| if v.abs() > e.abs() { v } else { e });
+            let raw = if end > 0.0 { extreme.abs() } else { extreme } / end;
+            let word = f16::from_f32(raw);
+            assert_eq!(payload[b * bytes..][..2], word.to_le_bytes(), "{format} block {b}");
+            let d = f16::to_f32(word);
+            let plain = |i: usize| {
+                let code = if raw == 0.0 { 0.0 } else { (x[i] / raw).round().clamp(-high - 1.0, high) };
+                f64::from(code * d)
+            };
+            let found = error(x, |i| f64::from(y[i]), None);
+            assert!(found <= error(x, plain, None) * (1.0 + 1e-6), "{format} block {b}");
+        }
+        for (at, bad) in [(2 * k + 40, f32::NAN), (k, f32::INFINITY)] {
+            let mut x = x.clone();
+            x[at] = bad;
+            let expected = Place::Column { row: (at / k) as u64, column: (at % k) as u64 };
+            assert_eq!(place(run(format, k, &x)), expected);
+        }
+        let mut large = x.clone();
+        large[2 * k + 40] = -3e38;
+        assert_eq!(place(run(format, k, &large)), Place::Group { row: 2, group: 1 });
+        assert!(run(format, 40, &x[..80]).is_err());
+        // The first of two values of largest magnitude sets the sign; tiny ones get the smallest scale of their sign.
+        let mut pair = vec![0.0; 32];
+        (pair[5], pair[9]) = (0.5, -0.5);
+        for sign in [1.0, -1.0] {
+            for factor in [1.0, 1e-9] {
+                let x: Vec<f32> = pair.iter().map(|v| v * sign * factor).collect();
+                let payload = run(format, 32, &x).expect("encodes");
+                let word = u16::from_le_bytes([payload[0], payload[1]]);
+                assert_eq!(word & 0x8000 != 0, end < 0.0 && sign > 0.0, "{format}");
+                assert_eq!(word & 0x7fff == 1, factor < 1.0);
+            }
+        }
+        let zeros = run(format, 32, &[-0.0; 32]).expect("encodes");
+        assert!(zeros[..2] == [0, 0] && decode(format, 32, &zeros, 1).iter().all(|&v| v == 0.0));
+    }
+    // Values (i - 8) / 4 have the exact scale 0.25 in q4_0; halves go to even codes.
+    let mut x: Vec<f32> = (0..32).map(|i| (i % 16) as f32 * 0.25 - 2.0).collect();
+    let payload = run(FormatId::GgufQ4_0, 32, &x).expect("encodes");
+    assert_eq!(payload[..2], 0x3400u16.to_le_bytes());
+    assert!(payload[2..].iter().enumerate().all(|(i, &b)| usize::from(b) == i | i << 4));
+    (x[1], x[2]) = (0.125, 0.375);
+    let payload = run(FormatId::GgufQ4_0, 32, &x).expect("encodes");
+    assert_eq!((payload[3] & 15, payload[4] & 15), (8, 10));
+}
+
 #[test]
 fn digests_of_fixed_matrices() {
     let mut rng = Rng(67);
@@ -310,11 +377,19 @@ fn digests_of_fixed_matrices() {
             found.push(format!("{:#018x}", payload.iter().fold(0xcbf2_9ce4_8422_2325, fnv)));
         }
     }
+    for format in [FormatId::GgufQ8_0, FormatId::GgufQ4_0, FormatId::GgufQ5_0] {
+        let fnv = |h: u64, b: &u8| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3);
+        let payload = encode(format, EncoderId::GgufAbsmax, n, k, &x, Params::default()).expect("encodes");
+        found.push(format!("{:#018x}", payload.iter().fold(0xcbf2_9ce4_8422_2325, fnv)));
+    }
     assert_eq!(found, DIGESTS, "{found:#?}");
 }
 
-/// In the order of `ALL`, without and with importance.
-const DIGESTS: [&str; 10] = [
+/// In the order of `ALL`, without and with importance; then `gguf_absmax`.
+const DIGESTS: [&str; 13] = [
+    "A",
+    "B",
+    "C",
     "0xb6ccc8f867e57be5",
     "0xeddc277f61f6f8c5",
     "0xd9c72a51885ed5c4",

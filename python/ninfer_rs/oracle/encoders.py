@@ -40,6 +40,7 @@ METHODS: dict[str, tuple[str, ...]] = {
     "ternary_fit": ("t2_g128_fp16",),
     "nvfp4_maxabs": ("nvfp4",),
     "nvfp4_search": ("nvfp4",),
+    "gguf_absmax": ("gguf_q8_0", "gguf_q4_0", "gguf_q5_0"),
 }
 """Method name -> the formats it may produce."""
 
@@ -332,30 +333,62 @@ def _spread(name: str, importance: npt.ArrayLike | None, values: F32) -> F64:
     return np.broadcast_to(_importance(name, importance, k), (n, k))
 
 
-def _block_search(name: str, values: F32, imp: F64) -> U8:
-    """Blocks of 32 integers with one scale: grouped_search with negative scales."""
-    low = {"gguf_q8_0": -128, "gguf_q4_0": -8, "gguf_q5_0": -16}[name]
-    fmt = dataclasses.replace(get_format(name), group_size=32, code_min=low, code_max=-1 - low)
-    w = values.reshape(-1, 32)
-    job = _Search(fmt, w, imp.reshape(-1, 32), _absmax_scales(name, fmt, w, values.shape[1] // 32), True)
-    job.run()
-    words = job.scale.astype("<u2").view(np.uint8).reshape(-1, 2)
+_LOWEST = {"gguf_q8_0": -128, "gguf_q4_0": -8, "gguf_q5_0": -16}
+
+
+def _integer_blocks(name: str, scale: U16, code: F32) -> U8:
+    """Blocks of 32 integers with one scale."""
+    words = scale.astype("<u2").view(np.uint8).reshape(-1, 2)
     if name == "gguf_q8_0":
-        return np.concatenate([words, job.code.astype(np.int8).view(np.uint8)], axis=1).reshape(-1)
-    code = (job.code - low).astype(np.uint8)
-    nibbles = (code[:, :16] & 15) | (code[:, 16:] & 15) << 4
+        return np.concatenate([words, code.astype(np.int8).view(np.uint8)], axis=1).reshape(-1)
+    unsigned = (code - _LOWEST[name]).astype(np.uint8)
+    nibbles = (unsigned[:, :16] & 15) | (unsigned[:, 16:] & 15) << 4
     if name == "gguf_q4_0":
         return np.concatenate([words, nibbles], axis=1).reshape(-1)
-    fifth = np.packbits(code >> 4, axis=1, bitorder="little")
+    fifth = np.packbits(unsigned >> 4, axis=1, bitorder="little")
     return np.concatenate([words, fifth, nibbles], axis=1).reshape(-1)
 
 
-def gguf_search(name: str, x: npt.NDArray[Any], importance: npt.ArrayLike | None = None) -> U8:
-    """gguf_search of a matrix [N, K] -> blocks."""
+def _as_group(name: str) -> OracleFormat:
+    low = _LOWEST[name]
+    return dataclasses.replace(get_format(name), group_size=32, code_min=low, code_max=-1 - low)
+
+
+def _block_search(name: str, values: F32, imp: F64) -> U8:
+    """grouped_search with negative scales."""
+    fmt = _as_group(name)
+    w = values.reshape(-1, 32)
+    job = _Search(fmt, w, imp.reshape(-1, 32), _absmax_scales(name, fmt, w, values.shape[1] // 32), True)
+    job.run()
+    return _integer_blocks(name, job.scale, job.code)
+
+
+def _whole_blocks(name: str, x: npt.NDArray[Any]) -> F32:
     values = _matrix_f32(name, x)
     block = get_format(name).block_values
     if block is None or values.shape[1] % block:
         raise ShapeError(f"{name}: K = {values.shape[1]} is not a multiple of {block}")
+    return values
+
+
+def gguf_absmax(name: str, x: npt.NDArray[Any]) -> U8:
+    """gguf_absmax of a matrix [N, K] -> blocks."""
+    w = _whole_blocks(name, x).reshape(-1, 32)
+    extreme = w[np.arange(w.shape[0]), np.abs(w).argmax(axis=1)]
+    end = np.float32(127 if name == "gguf_q8_0" else _LOWEST[name])
+    raw = (np.abs(extreme) if name == "gguf_q8_0" else extreme) / end
+    scale = floats.f32_to_f16(raw)
+    bad = np.flatnonzero(scale & np.uint16(0x7FFF) == np.uint16(0x7C00))
+    if bad.size:
+        raise InvalidWordsError(f"{name}: the scale {raw[bad[0]]} of block {bad[0]} overflows binary16")
+    scale = np.where(scale & np.uint16(0x7FFF) == 0, scale | np.uint16(1), scale)
+    scale = np.where(extreme == 0, np.uint16(0), scale).astype(np.uint16)
+    return _integer_blocks(name, scale, _codes(_as_group(name), w, scale))
+
+
+def gguf_search(name: str, x: npt.NDArray[Any], importance: npt.ArrayLike | None = None) -> U8:
+    """gguf_search of a matrix [N, K] -> blocks."""
+    values = _whole_blocks(name, x)
     imp = _spread(name, importance, values)
     if name in ("gguf_q8_0", "gguf_q4_0", "gguf_q5_0"):
         return _block_search(name, values, imp)
@@ -434,12 +467,8 @@ def quantize(
         raise UnsupportedError(f"{chosen} cannot produce {name}, only {', '.join(METHODS[chosen])}")
     if negative_scales and chosen != "grouped_search":
         raise UnsupportedError(f"{chosen} takes no negative_scales")
-    if importance is not None and chosen in (
-        "cast_direct",
-        "grouped_absmax",
-        "fp8_row_maxabs",
-        "nvfp4_maxabs",
-    ):
+    unweighted = ("cast_direct", "grouped_absmax", "fp8_row_maxabs", "nvfp4_maxabs", "gguf_absmax")
+    if importance is not None and chosen in unweighted:
         raise UnsupportedError(f"{chosen} takes neither importance nor negative_scales")
     source = np.asarray(x)
     weighted: dict[str, Callable[[str, npt.NDArray[Any], npt.ArrayLike | None], U8]] = {
@@ -453,6 +482,7 @@ def quantize(
     alone: dict[str, Callable[[str, npt.NDArray[Any]], U8]] = {
         "cast_direct": cast_direct,
         "fp8_row_maxabs": fp8_row_maxabs,
+        "gguf_absmax": gguf_absmax,
     }
     if chosen in alone:
         return alone[chosen](name, source)

@@ -248,17 +248,10 @@ def _iq4_nl(b: _Blocks) -> U8:
 
 _RANGES = (
     (1.0, 0.0),
-    (0.97, 0.5),
-    (0.94, 0.5),
-    (0.91, 0.5),
-    (0.88, 0.5),
-    (0.84, 0.5),
-    (0.8, 0.5),
-    (0.75, 0.5),
-    (0.93, 0.0),
-    (0.93, 1.0),
-    (0.86, 0.0),
-    (0.86, 1.0),
+    *((part, 0.5) for part in (1.03, 0.985, 0.97, 0.955, 0.94, 0.925, 0.91, 0.895, 0.88, 0.86)),
+    *((part, 0.5) for part in (0.84, 0.82, 0.8, 0.77, 0.74, 0.7)),
+    *((part, below) for part in (0.97, 0.94, 0.9, 0.85) for below in (0.0, 1.0)),
+    (0.78, 1.0),
 )
 
 
@@ -277,7 +270,7 @@ class _Lines:
         for part, below in _RANGES:
             inv = _F(top) / (plain * _F(part))
             self._fit(low + plain * ((_F(1) - _F(part)) * _F(below)), inv)
-        for _ in range(2):
+        for _ in range(3):
             self._fit(self.low, _F(1) / np.where(self.scale > 0, self.scale, _F(1)))
         self.scale = np.where(span > 0, np.maximum(self.scale, _F(0)), _F(0)).astype(np.float32)
         self.low = np.where(span > 0, self.low, low).astype(np.float32)
@@ -325,7 +318,7 @@ class _Lines:
         middle = np.rint(np.fmin(self.scale * _inverse(d)[:, None], _F(63)))
         best_sc, best_m = middle, np.zeros_like(middle)
         least = np.full(middle.shape, np.inf, np.float32)
-        for step in (0, -1, 1):
+        for step in (0, -1, 1, -2, 2):
             sc = _clamp(middle + _F(step), 0, 63)
             offset = (d[:, None] * sc - self.scale) * self.mean - self.low
             middle_m = np.rint(_clamp(offset * _inverse(dmin)[:, None], 0, 63))

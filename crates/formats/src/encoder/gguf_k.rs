@@ -15,22 +15,36 @@ const BLOCKS: usize = LANES / PER_BLOCK;
 const TOP: f32 = 63.0;
 
 /// First ranges of a run: the codes' range over that of the values, and the part of what is left that lies below.
-const RANGES: [(f32, f32); 12] = [
+const RANGES: [(f32, f32); 26] = [
     (1.0, 0.0),
+    (1.03, 0.5),
+    (0.985, 0.5),
     (0.97, 0.5),
+    (0.955, 0.5),
     (0.94, 0.5),
+    (0.925, 0.5),
     (0.91, 0.5),
+    (0.895, 0.5),
     (0.88, 0.5),
+    (0.86, 0.5),
     (0.84, 0.5),
+    (0.82, 0.5),
     (0.80, 0.5),
-    (0.75, 0.5),
-    (0.93, 0.0),
-    (0.93, 1.0),
-    (0.86, 0.0),
-    (0.86, 1.0),
+    (0.77, 0.5),
+    (0.74, 0.5),
+    (0.70, 0.5),
+    (0.97, 0.0),
+    (0.97, 1.0),
+    (0.94, 0.0),
+    (0.94, 1.0),
+    (0.90, 0.0),
+    (0.90, 1.0),
+    (0.85, 0.0),
+    (0.85, 1.0),
+    (0.78, 1.0),
 ];
 /// How often codes and line of the best range are fitted to each other.
-const FITS: usize = 2;
+const FITS: usize = 3;
 /// How often the block's scales are refitted.
 const ROUNDS: usize = 4;
 
@@ -41,6 +55,12 @@ struct Lines<L> {
     low: L,
     mean: L,
     error: L,
+}
+
+/// `b` where the second of `below` exceeds the first, else `a`.
+#[inline(always)]
+fn pick<L: Lanes>(below: (L, L), a: L, b: L) -> L {
+    L::select_below(below.0, below.1, b, a)
 }
 
 #[inline(always)]
@@ -81,23 +101,23 @@ fn fit<L: Lanes>(runs: &Runs<RUN>, total: L, top: L, low: L, inv: L) -> Lines<L>
     let some = L::select_below(zero, q2, q2, one);
     let slope_zero = r1_zero.div(some);
     let error_zero = r2.add(g.add(g).mul(r0)).add(g.mul(g).mul(total)).sub(slope_zero.mul(r1_zero));
-    let pick = |a: L, b: L| L::select_below(zero, new_low, b, a);
+    let above = (zero, new_low);
     Lines {
-        scale: one.add(pick(slope, slope_zero)).mul(step),
-        low: pick(new_low, zero),
+        scale: one.add(pick(above, slope, slope_zero)).mul(step),
+        low: pick(above, new_low, zero),
         mean: q1.div(total),
-        error: pick(error, error_zero).mul(step).mul(step),
+        error: pick(above, error, error_zero).mul(step).mul(step),
     }
 }
 
 #[inline(always)]
 fn better<L: Lanes>(best: &mut Lines<L>, other: Lines<L>) {
-    let pick = |a: L, b: L| L::select_below(other.error, best.error, b, a);
+    let less = (other.error, best.error);
     *best = Lines {
-        scale: pick(best.scale, other.scale),
-        low: pick(best.low, other.low),
-        mean: pick(best.mean, other.mean),
-        error: pick(best.error, other.error),
+        scale: pick(less, best.scale, other.scale),
+        low: pick(less, best.low, other.low),
+        mean: pick(less, best.mean, other.mean),
+        error: pick(less, best.error, other.error),
     };
 }
 
@@ -124,8 +144,8 @@ fn lines<L: Lanes>(runs: &Runs<RUN>, total: L, top: L) -> Lines<L> {
         let next = fit(runs, total, top, best.low, L::splat(1.0).div(usable));
         better(&mut best, next);
     }
-    let constant = |a: L, b: L| L::select_below(zero, range, a, b);
-    Lines { scale: constant(best.scale.max(zero), zero), low: constant(best.low, low), ..best }
+    let wide = (zero, range);
+    Lines { scale: pick(wide, zero, best.scale.max(zero)), low: pick(wide, low, best.low), ..best }
 }
 
 /// Scales and minima of two blocks, and what they give.
@@ -166,7 +186,7 @@ fn choose<L: Lanes>(runs: &Runs<RUN>, lines: &Lines<L>, top: L, words: [[u16; 2]
     let (zero, most) = (L::splat(0.0), L::splat(TOP));
     let start = lines.scale.mul(inv_d).min(most).round();
     let mut best = State { words, sc: start, m: zero, error: L::splat(f32::INFINITY) };
-    for step in [0.0, -1.0, 1.0] {
+    for step in [0.0, -1.0, 1.0, -2.0, 2.0] {
         let sc = start.add(L::splat(step)).max(zero).min(most);
         let scale = d.mul(sc);
         let inv = reciprocal(scale);
@@ -182,8 +202,13 @@ fn choose<L: Lanes>(runs: &Runs<RUN>, lines: &Lines<L>, top: L, words: [[u16; 2]
                 let t = w.sub(scale.mul(code(w.mul(inv), top)));
                 error = error.add(imp.mul(t).mul(t));
             }
-            let pick = |a: L, b: L| L::select_below(error, best.error, b, a);
-            best = State { sc: pick(best.sc, sc), m: pick(best.m, m), error: pick(best.error, error), words };
+            let less = (error, best.error);
+            best = State {
+                sc: pick(less, best.sc, sc),
+                m: pick(less, best.m, m),
+                error: pick(less, best.error, error),
+                words,
+            };
         }
     }
     best
@@ -207,9 +232,9 @@ fn refit<L: Lanes>(runs: &Runs<RUN>, state: &State<L>, total: L, top: L) -> [[u1
         t0 = t0.add(it);
         t1 = t1.add(it.mul(q));
     }
-    let wide = |v: L| array(v).map(f64::from);
-    let (q1, q2, t0, t1) = (wide(q1), wide(q2), wide(t0), wide(t1));
-    let (q0, sc, m) = (wide(total), wide(state.sc), wide(state.m));
+    let wide = |v: [f32; LANES]| v.map(f64::from);
+    let (q1, q2, t0, t1) = (wide(array(q1)), wide(array(q2)), wide(array(t0)), wide(array(t1)));
+    let (q0, sc, m) = (wide(array(total)), wide(array(state.sc)), wide(array(state.m)));
     let mut words = state.words;
     for (b, words) in words.iter_mut().enumerate() {
         let first = b * PER_BLOCK;
@@ -249,10 +274,9 @@ fn take_better<L: Lanes>(runs: &Runs<RUN>, best: &mut State<L>, other: &State<L>
             best.words[b] = other.words[b];
         }
     }
-    let mask = L::load(&keep);
-    let pick = |a: L, b: L| L::select_below(L::splat(0.5), mask, b, a);
-    (best.sc, best.m) = (pick(best.sc, other.sc), pick(best.m, other.m));
-    best.error = pick(best.error, other.error);
+    let taken = (L::splat(0.5), L::load(&keep));
+    (best.sc, best.m) = (pick(taken, best.sc, other.sc), pick(taken, best.m, other.m));
+    best.error = pick(taken, best.error, other.error);
     keep.iter().any(|&k| k > 0.0)
 }
 

@@ -150,11 +150,11 @@ fn choose<L: Lanes, C: Codes, const RUN: usize>(
     words: [u16; LANES],
 ) -> State<L> {
     let d: L = spread(runs, &words);
-    let clamp = |v: L| v.max(L::splat(-limit)).min(L::splat(limit - 1.0));
-    let middle = clamp(scale.mul(reciprocal(d))).round();
+    let (low, high) = (L::splat(-limit), L::splat(limit - 1.0));
+    let middle = scale.mul(reciprocal(d)).max(low).min(high).round();
     let mut best = State { words, sc: middle, error: L::splat(f32::INFINITY) };
     for step in [0.0, -1.0, 1.0] {
-        let sc = clamp(middle.add(L::splat(step)));
+        let sc = middle.add(L::splat(step)).max(low).min(high);
         let error = error::<L, C, RUN>(runs, d.mul(sc));
         best.sc = L::select_below(error, best.error, sc, best.sc);
         best.error = error.min(best.error);
@@ -176,8 +176,8 @@ fn refit<L: Lanes, C: Codes, const RUN: usize>(runs: &Runs<RUN>, state: &State<L
         q2 = q2.add(iq.mul(q));
         t1 = t1.add(iq.mul(t));
     }
-    let wide = |v: L| array(v).map(f64::from);
-    let (q2, t1, sc) = (wide(q2), wide(t1), wide(state.sc));
+    let wide = |v: [f32; LANES]| v.map(f64::from);
+    let (q2, t1, sc) = (wide(array(q2)), wide(array(t1)), wide(array(state.sc)));
     let mut words = state.words;
     let per_block = SUPER / RUN;
     for (b, word) in words[..LANES / per_block].iter_mut().enumerate() {

@@ -18,6 +18,7 @@
 
 mod cast_direct;
 pub mod fp8_row_maxabs;
+pub mod gguf_absmax;
 pub mod gguf_k;
 mod gguf_runs;
 pub mod gguf_search;
@@ -58,6 +59,8 @@ pub enum EncoderId {
     Nvfp4Maxabs,
     /// `nvfp4_search`: E2M1 groups of least weighted squared error ([`nvfp4`]).
     Nvfp4Search,
+    /// `gguf_absmax`: ggml blocks of 32 from the value of largest magnitude ([`gguf_absmax`]).
+    GgufAbsmax,
 }
 
 /// One row of the method table.
@@ -81,7 +84,7 @@ const GROUPED: &[FormatId] =
     &[FormatId::Q4G64Fp16, FormatId::Q5G64Fp16, FormatId::Q6G64Fp16, FormatId::Q8G32Fp16];
 
 /// The methods, in the order of [`EncoderId`].
-pub static ENCODERS: [EncoderSpec; 8] = [
+pub static ENCODERS: [EncoderSpec; 9] = [
     EncoderSpec {
         id: EncoderId::CastDirect,
         name: "cast_direct",
@@ -153,6 +156,14 @@ pub static ENCODERS: [EncoderSpec; 8] = [
         formats: &[FormatId::Nvfp4],
         default: false,
         importance: true,
+        negative_scales: false,
+    },
+    EncoderSpec {
+        id: EncoderId::GgufAbsmax,
+        name: "gguf_absmax",
+        formats: &[FormatId::GgufQ8_0, FormatId::GgufQ4_0, FormatId::GgufQ5_0],
+        default: false,
+        importance: false,
         negative_scales: false,
     },
 ];

@@ -1,8 +1,8 @@
 //! Encoding row by row: the methods that take rows of binary32 values, behind one type.
 
 use super::{
-    EncoderId, RowPlanes, RowSlices, fp8_row_maxabs, gguf_k, gguf_search, gguf_signed, grouped_absmax,
-    grouped_search, nvfp4, ternary_fit,
+    EncoderId, RowPlanes, RowSlices, fp8_row_maxabs, gguf_absmax, gguf_k, gguf_search, gguf_signed,
+    grouped_absmax, grouped_search, nvfp4, ternary_fit,
 };
 use crate::error::{FormatError, Place};
 use crate::layout::encoded_size;
@@ -164,6 +164,7 @@ impl<'a> RowEncoder<'a> {
                 scale.copy_from_slice(&word.to_le_bytes());
                 Ok(())
             }
+            (EncoderId::GgufAbsmax, Scheme::Gguf(kind)) => gguf_absmax::encode_row(kind, x, first),
             (EncoderId::GgufSearch, Scheme::Gguf(kind @ (BlockKind::Q4K | BlockKind::Q5K))) => {
                 gguf_k::encode_row(kind, &self.params, x, first)
             }

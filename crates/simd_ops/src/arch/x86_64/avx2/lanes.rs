@@ -68,25 +68,29 @@ impl Lanes for Wide {
     }
     #[inline(always)]
     fn select_below(a: Self, b: Self, yes: Self, no: Self) -> Self {
-        let half = |i: usize| {
-            // SAFETY: as in `splat`.
-            unsafe { _mm256_blendv_ps(no.0[i], yes.0[i], _mm256_cmp_ps::<_CMP_LT_OQ>(a.0[i], b.0[i])) }
-        };
-        Self([half(0), half(1)])
+        // SAFETY: as in `splat`.
+        unsafe {
+            let below =
+                [_mm256_cmp_ps::<_CMP_LT_OQ>(a.0[0], b.0[0]), _mm256_cmp_ps::<_CMP_LT_OQ>(a.0[1], b.0[1])];
+            Self([
+                _mm256_blendv_ps(no.0[0], yes.0[0], below[0]),
+                _mm256_blendv_ps(no.0[1], yes.0[1], below[1]),
+            ])
+        }
     }
     #[inline(always)]
     fn nearest_iq4(self) -> Self {
-        let half = |u: __m256| {
-            // SAFETY: as in `splat`.
-            unsafe {
-                let mut v = _mm256_set1_ps(IQ4_STEPS.0);
-                for (half, step) in IQ4_STEPS.1 {
-                    let above = _mm256_cmp_ps::<_CMP_LT_OQ>(_mm256_set1_ps(half), u);
-                    v = _mm256_add_ps(v, _mm256_and_ps(above, _mm256_set1_ps(step)));
+        // SAFETY: as in `splat`.
+        unsafe {
+            let mut v = [_mm256_set1_ps(IQ4_STEPS.0); 2];
+            for (half, step) in IQ4_STEPS.1 {
+                let (half, step) = (_mm256_set1_ps(half), _mm256_set1_ps(step));
+                for (v, u) in v.iter_mut().zip(self.0) {
+                    let above = _mm256_cmp_ps::<_CMP_LT_OQ>(half, u);
+                    *v = _mm256_add_ps(*v, _mm256_and_ps(above, step));
                 }
-                v
             }
-        };
-        Self([half(self.0[0]), half(self.0[1])])
+            Self(v)
+        }
     }
 }

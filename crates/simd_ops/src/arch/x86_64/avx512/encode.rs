@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 use ninfer_formats::encoder::gguf_search::block_scheme;
 use ninfer_formats::encoder::nvfp4::Nvfp4Encoder;
 use ninfer_formats::encoder::{EncoderId, RowEncoder, RowFault, RowSlices, Source};
-use ninfer_formats::encoder::{gguf_k, gguf_signed};
+use ninfer_formats::encoder::{gguf_absmax, gguf_k, gguf_signed};
 use ninfer_formats::{BlockKind, GroupedScheme, RowScale, Scheme};
 
 use super::lanes::Wide;
@@ -56,6 +56,10 @@ avx512_entry! {
             },
             (EncoderId::GroupedSearch, Scheme::Grouped(s)) => {
                 search::row(&s, &encoder.params(), x, first, second, third)
+            }
+            // The portable code, compiled for this token.
+            (EncoderId::GgufAbsmax, Scheme::Gguf(kind)) => {
+                return gguf_absmax::encode_row(kind, x, first);
             }
             (EncoderId::GgufSearch, Scheme::Gguf(kind @ (BlockKind::Q4K | BlockKind::Q5K))) => {
                 return gguf_k::encode_row_on::<Wide>(kind, &encoder.params(), x, first);

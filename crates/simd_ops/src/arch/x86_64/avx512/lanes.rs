@@ -72,12 +72,6 @@ impl Lanes for Wide {
     fn nearest_iq4(self) -> Self {
         // Runs of eight between -128 and 127 hold at most one midpoint each: two tables of 32 say which and what
         // lies on either side.
-        let table = |t: &[[f32; LANES]; 2], at: __m512i| {
-            // SAFETY: loads of 16 values each; as in `splat`.
-            unsafe {
-                _mm512_permutex2var_ps(_mm512_loadu_ps(t[0].as_ptr()), at, _mm512_loadu_ps(t[1].as_ptr()))
-            }
-        };
         // SAFETY: as in `splat`.
         unsafe {
             let inside = _mm512_min_ps(_mm512_max_ps(self.0, _mm512_set1_ps(-127.0)), _mm512_set1_ps(120.0));
@@ -85,10 +79,17 @@ impl Lanes for Wide {
                 _mm512_add_ps(inside, _mm512_set1_ps(128.0)),
                 _mm512_set1_ps(0.125),
             ));
-            let above = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(table(&RUNS.0, at), self.0);
-            Self(_mm512_mask_blend_ps(above, table(&RUNS.1, at), table(&RUNS.2, at)))
+            let above = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(pick(&RUNS.0, at), self.0);
+            Self(_mm512_mask_blend_ps(above, pick(&RUNS.1, at), pick(&RUNS.2, at)))
         }
     }
+}
+
+/// The values of a table at indices below 32.
+#[inline(always)]
+fn pick(t: &Table, at: __m512i) -> __m512 {
+    // SAFETY: loads of 16 values each; as in `Wide::splat`.
+    unsafe { _mm512_permutex2var_ps(_mm512_loadu_ps(t[0].as_ptr()), at, _mm512_loadu_ps(t[1].as_ptr())) }
 }
 
 type Table = [[f32; LANES]; 2];
