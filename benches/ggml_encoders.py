@@ -1,4 +1,4 @@
-"""Speed and error of ``gguf_search`` beside ggml's own quantisers, one thread each, in turns in one process.
+"""Speed and error of our encoders of ggml blocks beside ggml's own, one thread each, in turns in one process.
 
     make test-real                     # installs llama-cpp-python, which brings ggml
     python benches/ggml_encoders.py [--rows N] [--rounds N] [--json FILE]
@@ -62,36 +62,42 @@ def main() -> int:
     isas = [isa for isa in ("avx2", "avx512") if isa in nr.simd.info()["available"]]
     results: list[dict[str, object]] = []
     print(f"{cpu()}, load {os.getloadavg()[0]:.1f}; M/s least (median)")
-    for name in args.types:
+    plain_types = set(nr.ENCODERS["gguf_absmax"])
+    jobs = [(name, "gguf_search", weight) for name in args.types for weight in (None, importance)]
+    jobs += [(name, "gguf_absmax", None) for name in args.types if name in plain_types]
+    for name, method, weight in jobs:
         out = np.zeros(nr.get_format(name).encoded_size(x.shape), np.uint8)
-        for weight in (None, importance):
-            times: dict[str, list[float]] = {"ggml": [], **{isa: [] for isa in isas}}
-            ours = nr.quantize(x, name, "gguf_search", importance=weight, threads=1)
-            for _ in range(args.rounds):
-                for who, spent in times.items():
-                    if who == "ggml":
-                        start = time.perf_counter()
-                        ggml.quantize(name, x, weight, out)
-                    else:
-                        with nr.simd.use(who):
-                            start = time.perf_counter()
-                            nr.quantize(x, name, "gguf_search", importance=weight, threads=1)
-                    spent.append(time.perf_counter() - start)
-            values = ggml.dequantize(name, out, x.size)
-            ratio = error(x, ours.dequantize(), weight) / error(x, values, weight)
-            plain = error(x, ours.dequantize(), None) / error(x, values, None)
-            line = (
-                f"{name:12} {'importance' if weight is not None else '':10} error {ratio:.3f} ({plain:.2f})"
-            )
-            row: dict[str, object] = {"format": name, "importance": weight is not None, "error": ratio}
+        times: dict[str, list[float]] = {"ggml": [], **{isa: [] for isa in isas}}
+        ours = nr.quantize(x, name, method, importance=weight, threads=1)
+        for _ in range(args.rounds):
             for who, spent in times.items():
-                best, median = x.size / min(spent) / 1e6, x.size / statistics.median(spent) / 1e6
-                line += f"  {who} {best:.1f} ({median:.1f})"
-                row[who] = {"best": best, "median": median, "ratio": min(times["ggml"]) / min(spent)}
-                if who != "ggml":
-                    line += f" = {min(times['ggml']) / min(spent):.1f}x"
-            print(line)
-            results.append(row)
+                if who == "ggml":
+                    start = time.perf_counter()
+                    ggml.quantize(name, x, weight, out)
+                else:
+                    with nr.simd.use(who):
+                        start = time.perf_counter()
+                        nr.quantize(x, name, method, importance=weight, threads=1)
+                spent.append(time.perf_counter() - start)
+        values = ggml.dequantize(name, out, x.size)
+        ratio = error(x, ours.dequantize(), weight) / error(x, values, weight)
+        plain = error(x, ours.dequantize(), None) / error(x, values, None)
+        given = "importance" if weight is not None else ""
+        line = f"{name:12} {method} {given:10} error {ratio:.3f} ({plain:.2f})"
+        row: dict[str, object] = {
+            "format": name,
+            "method": method,
+            "importance": weight is not None,
+            "error": ratio,
+        }
+        for who, spent in times.items():
+            best, median = x.size / min(spent) / 1e6, x.size / statistics.median(spent) / 1e6
+            line += f"  {who} {best:.1f} ({median:.1f})"
+            row[who] = {"best": best, "median": median, "ratio": min(times["ggml"]) / min(spent)}
+            if who != "ggml":
+                line += f" = {min(times['ggml']) / min(spent):.1f}x"
+        print(line)
+        results.append(row)
     if args.json:
         record = {"cpu": cpu(), "load": os.getloadavg(), "rounds": args.rounds, "results": results}
         args.json.write_text(json.dumps(record, indent=1) + "\n")

@@ -53,3 +53,21 @@ def test_errors_are_at_most_those_of_ggml(name: str, model: Path, ggml: Ggml) ->
                 for values in (ours.dequantize(), ggml.dequantize(name, theirs, x.size))
             ]
             assert errors[0] <= errors[1], (what, i, errors[0] / errors[1])
+
+
+@pytest.mark.parametrize("name", ["gguf_q8_0", "gguf_q4_0", "gguf_q5_0"])
+def test_plain_blocks_are_not_worse_than_those_of_ggml(name: str, model: Path, ggml: Ggml) -> None:
+    """gguf_absmax has ggml's scales and the nearest codes under them."""
+    f = nr.get_format(name)
+    assert f.block_bytes is not None
+    for what, x in _matrices(model):
+        ours = nr.quantize(x, name, "gguf_absmax")
+        theirs = np.zeros(f.encoded_size(x.shape), np.uint8)
+        ggml.quantize(name, x, None, theirs)
+        scales = [v.reshape(-1, f.block_bytes)[:, :2] for v in (np.asarray(ours.payload), theirs)]
+        assert np.array_equal(*scales), what
+        errors = [
+            float(((values.reshape(x.shape) - x.astype(np.float64)) ** 2).sum())
+            for values in (ours.dequantize(), ggml.dequantize(name, theirs, x.size))
+        ]
+        assert errors[0] <= errors[1] * (1 + 1e-6), (what, errors[0] / errors[1])

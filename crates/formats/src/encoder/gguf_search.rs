@@ -49,8 +49,11 @@ pub fn write_block(s: &GroupedScheme, word: u16, codes: &[i8; VALUES], out: &mut
     let offset = codes.map(|q| q.wrapping_sub(s.code_min) as u8);
     let (high, low) = rest.split_at_mut(s.high_bytes);
     if s.bits == 5 {
-        let bits = offset.iter().enumerate().fold(0u32, |bits, (i, &u)| bits | u32::from(u >> 4) << i);
-        high.copy_from_slice(&bits.to_le_bytes());
+        // The product moves bit 0 of byte i to bit i of the highest byte.
+        for (o, eight) in high.iter_mut().zip(offset.as_chunks::<8>().0) {
+            let ones = u64::from_le_bytes(*eight) >> 4 & 0x0101_0101_0101_0101;
+            *o = (ones.wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8;
+        }
     }
     for (i, o) in low.iter_mut().enumerate() {
         *o = (offset[i] & 15) | offset[i + 16] << 4;
