@@ -339,7 +339,7 @@ fn absmax_blocks() {
         assert_eq!(place(run(format, k, &large)), Place::Group { row: 2, group: 1 });
         assert!(run(format, 40, &x[..80]).is_err());
         // The first of two values of largest magnitude sets the sign; tiny ones get the smallest scale of their sign.
-        let mut pair = vec![0.0; 32];
+        let mut pair = [0.0; 32];
         (pair[5], pair[9]) = (0.5, -0.5);
         for sign in [1.0, -1.0] {
             for factor in [1.0, 1e-9] {
