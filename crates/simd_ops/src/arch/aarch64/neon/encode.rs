@@ -4,10 +4,10 @@
 
 use std::arch::aarch64::*;
 
-use ninfer_formats::encoder::gguf_nl;
 use ninfer_formats::encoder::gguf_search::block_scheme;
 use ninfer_formats::encoder::nvfp4::Nvfp4Encoder;
 use ninfer_formats::encoder::{EncoderId, RowEncoder, RowFault, RowSlices, Source};
+use ninfer_formats::encoder::{gguf_absmax, gguf_k, gguf_signed};
 use ninfer_formats::{BlockKind, GroupedScheme, RowScale, Scheme};
 
 use super::lanes::Wide;
@@ -60,9 +60,16 @@ neon_entry! {
                 search::row(&s, &encoder.params(), x, first, second, third)
             }
             // The portable code, compiled for this token.
-            (EncoderId::GgufSearch, Scheme::Gguf(BlockKind::Iq4Nl)) => {
-                return gguf_nl::encode_row(&encoder.params(), x, first);
+            (EncoderId::GgufAbsmax, Scheme::Gguf(kind)) => {
+                return gguf_absmax::encode_row(kind, x, first);
             }
+            (EncoderId::GgufSearch, Scheme::Gguf(kind @ (BlockKind::Q4K | BlockKind::Q5K))) => {
+                return gguf_k::encode_row_on::<Wide>(kind, &encoder.params(), x, first);
+            }
+            (
+                EncoderId::GgufSearch,
+                Scheme::Gguf(kind @ (BlockKind::Q6K | BlockKind::Iq4Xs | BlockKind::Iq4Nl)),
+            ) => return gguf_signed::encode_row_on::<Wide>(kind, &encoder.params(), x, first),
             (EncoderId::GgufSearch, Scheme::Gguf(kind)) => match block_scheme(kind) {
                 Some(s) => search::blocks(&s, &encoder.params(), x, first),
                 None => false,
