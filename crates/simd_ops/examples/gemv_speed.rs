@@ -1,11 +1,13 @@
-//! A8 products of few columns, one thread or two, beside ggml:
+//! Products of few columns, one thread or two, beside ggml:
 //! `NINFER_PEER_GGML=<folder of libggml-cpu> cargo run --release -p ninfer-simd-ops --example gemv_speed [rows] [isa]
-//! [columns] [threads] [format]`. K is 4,096.
+//! [columns] [threads] [a8|a16] [format]`. K is 4,096.
 //!
 //! GB/s (10^9 bytes) of stored weights, the best of many short repetitions taken in turn; quantising the activations
 //! is included on both sides; one thread is timed by its processor time. ggml is its type's `from_float` and one
 //! `vec_dot` a row, which is what its matrix-vector product does on one thread. "read" is a plain vector read of the
-//! same bytes by as many threads. Without the variable ours are timed alone.
+//! same bytes by as many threads; "prepared" are ours from repacked weights; "Mw/s" are millions of weights (times
+//! columns) a second. Without the variable ours are timed alone. For a16, "ggml" is left out, and the line "bf16 fma"
+//! is a plain matrix-vector product of bf16 weights, one vector of accumulators a row, as a library would write it.
 
 #[cfg(target_arch = "x86_64")]
 use std::hint::black_box;
@@ -13,7 +15,7 @@ use std::time::Instant;
 
 use ninfer_formats::{FormatId, Scheme};
 use ninfer_simd_ops::isa::available;
-use ninfer_simd_ops::{Activations, Dispatch, Precision, Workspace, matmul_in};
+use ninfer_simd_ops::{Activations, Dispatch, Precision, Prepared, Workspace, matmul_in};
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -92,6 +94,29 @@ fn read(bytes: &[u8]) -> i64 {
     _mm256_extract_epi64::<0>(sum)
 }
 
+/// A row of bf16 weights and a column: four vectors of accumulators, eight values each.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn bf16_row(row: &[u16], x: &[f32]) -> f32 {
+    use std::arch::x86_64::*;
+    let mut acc = [_mm256_setzero_ps(); 4];
+    for (w, x) in row.as_chunks::<32>().0.iter().zip(x.as_chunks::<32>().0) {
+        for (i, acc) in acc.iter_mut().enumerate() {
+            // SAFETY: eight words of 32, eight values of 32.
+            let (w, x) = unsafe {
+                (_mm_loadu_si128(w.as_ptr().add(8 * i).cast()), _mm256_loadu_ps(x.as_ptr().add(8 * i)))
+            };
+            let w = _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(w)));
+            *acc = _mm256_fmadd_ps(w, x, *acc);
+        }
+    }
+    let sum = _mm256_add_ps(_mm256_add_ps(acc[0], acc[1]), _mm256_add_ps(acc[2], acc[3]));
+    let mut lanes = [0.0; 8];
+    // SAFETY: writes the 32 bytes of `lanes`.
+    unsafe { _mm256_storeu_ps(lanes.as_mut_ptr(), sum) };
+    lanes.iter().sum()
+}
+
 /// Seconds of processor time of this thread, so that other programs disturb less.
 #[cfg(target_os = "linux")]
 fn thread_seconds() -> f64 {
@@ -131,14 +156,41 @@ fn main() {
     let isa = available().into_iter().find(|i| args.get(1).is_some_and(|n| i.name() == n)).unwrap_or(best);
     let (columns, threads) = (number(2, 1), number(3, 1));
     let dispatch = Dispatch { isa: Some(isa), threads: Some(threads) };
+    let a16 = args.get(4).is_some_and(|name| name == "a16");
+    let precision = if a16 { Precision::A16 } else { Precision::A8 };
     let seconds = if rows > 20_000 { 3.0 } else { 0.8 };
     #[cfg(target_os = "linux")]
     let ggml = peer::Ggml::open();
     println!("{rows} x {K}, {columns} columns, {isa}, {threads} threads");
-    println!("{:18} {:>8} {:>8} {:>8} {:>8} {:>10}", "format", "ours", "ggml", "ratio", "read", "of read");
+    println!(
+        "{:18} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}",
+        "format", "ours", "prepared", "ggml", "ratio", "p ratio", "read", "of read", "Mw/s"
+    );
+    #[cfg(target_arch = "x86_64")]
+    if a16 && available().contains(&ninfer_simd_ops::Isa::Avx2) {
+        let words: Vec<u16> =
+            common::Random(3).values(rows * K).iter().map(|v| (v.to_bits() >> 16) as u16).collect();
+        let x = common::Random(2).values(K);
+        let mut y = vec![0.0; rows];
+        let least = (0..40).map(|_| {
+            time(1, || {
+                for (y, row) in y.iter_mut().zip(words.chunks_exact(K)) {
+                    // SAFETY: the machine has AVX2 (and FMA with it).
+                    *y = unsafe { bf16_row(row, &x) };
+                }
+            })
+        });
+        let least = least.fold(f64::INFINITY, f64::min);
+        println!(
+            "bf16 fma {:.1} GB/s, {:.0} Mw/s",
+            words.len() as f64 * 2e-9 / least,
+            words.len() as f64 * 1e-6 / least
+        );
+    }
     for format in FormatId::all() {
-        if matches!(format.scheme(), Scheme::Direct(_) | Scheme::RowScaled(_))
-            || args.get(4).is_some_and(|name| !format.name().contains(name.as_str()))
+        if (matches!(format.scheme(), Scheme::Direct(_) | Scheme::RowScaled(_)) && !a16)
+            || format == FormatId::Int32
+            || args.get(5).is_some_and(|name| !format.name().contains(name.as_str()))
         {
             continue;
         }
@@ -147,14 +199,20 @@ fn main() {
         let x = common::Random(2).values(K * columns);
         let mut out = vec![0.0f32; rows * columns];
         let mut workspace = Workspace::default();
-        let mut least = [f64::INFINITY; 3];
+        let prepared = Prepared::new(&view, &dispatch).expect("memory");
+        let mut least = [f64::INFINITY; 4];
         let begin = Instant::now();
         while begin.elapsed().as_secs_f64() < seconds {
             let ours = time(threads, || {
                 let x = Activations::F32(&x);
-                matmul_in(&view, x, Precision::A8, &mut out, &dispatch, &mut workspace).expect("legal");
+                matmul_in(&view, x, precision, &mut out, &dispatch, &mut workspace).expect("legal");
             });
             least[0] = least[0].min(ours);
+            let ours = time(threads, || {
+                let x = Activations::F32(&x);
+                prepared.matmul(x, precision, &mut out, &dispatch, &mut workspace).expect("legal");
+            });
+            least[3] = least[3].min(ours);
             #[cfg(target_arch = "x86_64")]
             if available().contains(&ninfer_simd_ops::Isa::Avx2) {
                 let part = w.payload.len().div_ceil(threads);
@@ -171,7 +229,7 @@ fn main() {
                 least[2] = least[2].min(reading);
             }
             #[cfg(target_os = "linux")]
-            if let (Some(ggml), Scheme::Gguf(kind), 1) = (&ggml, format.scheme(), threads) {
+            if let (Some(ggml), Scheme::Gguf(kind), 1, false) = (&ggml, format.scheme(), threads, a16) {
                 let (dot, activation) = ggml.traits(kind.ggml_type());
                 let row = K / kind.values() * kind.bytes();
                 let mut quantised = vec![0u8; 2 * K];
@@ -191,12 +249,15 @@ fn main() {
                 least[1] = least[1].min(theirs);
             }
         }
-        let [ours, theirs, read] = least.map(|t| w.payload.len() as f64 / t * 1e-9);
+        let [ours, theirs, read, prepared] = least.map(|t| w.payload.len() as f64 / t * 1e-9);
+        let ratio = |ours: f64| if theirs > 0.0 { ours / theirs } else { f64::NAN };
         println!(
-            "{:18} {ours:8.1} {theirs:8.1} {:8.2} {read:8.1} {:10.2}",
+            "{:18} {ours:8.1} {prepared:8.1} {theirs:8.1} {:8.2} {:8.2} {read:8.1} {:8.2} {:8.0}",
             format.name(),
-            if theirs > 0.0 { ours / theirs } else { f64::NAN },
-            ours / read
+            ratio(ours),
+            ratio(prepared),
+            ours / read,
+            (rows * K * columns) as f64 / least[0] * 1e-6,
         );
     }
 }

@@ -57,6 +57,9 @@ pub enum OpError {
         /// Experts of the bank.
         experts: usize,
     },
+    /// Repacked weights were used with a tensor that they were not made from.
+    #[error("the repacked weights are those of another tensor")]
+    OtherWeights,
     /// No instruction-set token has this name.
     #[error("unknown instruction set {name:?} in {origin}; available here: {available}")]
     UnknownIsa {

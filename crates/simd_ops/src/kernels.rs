@@ -23,10 +23,11 @@ use std::ops::Range;
 use ninfer_formats::codec::Half;
 use ninfer_formats::encoder::nvfp4::Nvfp4Encoder;
 use ninfer_formats::encoder::{RowEncoder, RowFault, RowSlices, Source};
-use ninfer_formats::{FormatId, TensorView};
+use ninfer_formats::{FormatId, Scheme, TensorView};
 
 use crate::arch;
 use crate::isa::Isa;
+use crate::lanes::Turned;
 use crate::q8_1::{Q8_1, Q8ColumnMut};
 use crate::tile::Tile;
 
@@ -83,6 +84,16 @@ pub(crate) type A8Fn = unsafe fn(
     scratch: &mut Scratch,
 );
 
+/// As [`A8Fn`] for at most [`FEW`] columns, with the view's rows turned before: `turned` holds the tiles of its rows.
+pub(crate) type PreparedFn = unsafe fn(
+    view: &TensorView<'_>,
+    turned: Turned<'_>,
+    x: &Q8_1,
+    columns: Range<usize>,
+    out: &mut Tile<'_>,
+    scratch: &mut Scratch,
+);
+
 /// binary32 columns, `[T][K]`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Columns<'a> {
@@ -119,12 +130,8 @@ pub(crate) struct Scratch {
     pub runs: Vec<crate::scalar::Run>,
     /// For matrix-matrix products.
     pub panels: crate::panel::Memory,
-    /// For products of one or a few columns on x86-64.
-    #[cfg_attr(
-        not(target_arch = "x86_64"),
-        allow(dead_code, reason = "other targets have drivers of their own")
-    )]
-    pub gemv: crate::gemv::Memory,
+    /// For products of one or a few columns, rows in lanes.
+    pub lanes: crate::lanes::Memory,
     /// For A16 matrix-matrix products.
     pub panel16: crate::panel16::Memory,
     /// For products of one or a few columns on AArch64.
@@ -133,7 +140,10 @@ pub(crate) struct Scratch {
 }
 
 /// Most columns that a [`Products::few`] entry takes.
-pub(crate) const FEW: usize = 8;
+pub(crate) const FEW: usize = if cfg!(target_arch = "x86_64") { 16 } else { 8 };
+
+/// Most columns for which an A16 product takes such an entry: beyond, it is the wider one that is faster.
+const A16_FEW: usize = 8;
 
 /// Entries of one product, by the number of columns they are made for. Any of them serves for any number: the
 /// driver calls `one` column by column and `few` for runs of up to [`FEW`] columns.
@@ -161,12 +171,15 @@ pub(crate) struct KernelSet {
     pub a16: Products<A16Fn>,
     /// See [`A8Fn`].
     pub a8: Products<A8Fn>,
+    /// See [`PreparedFn`].
+    pub prepared: Option<PreparedFn>,
 }
 
 impl KernelSet {
     /// No entries.
     #[allow(dead_code, reason = "sets of tokens start from it; a target may have no such token")]
-    pub(crate) const NONE: Self = Self { decode: None, a16: Products::NONE, a8: Products::NONE };
+    pub(crate) const NONE: Self =
+        Self { decode: None, a16: Products::NONE, a8: Products::NONE, prepared: None };
 }
 
 /// The entries of one token that do not depend on a format.
@@ -228,10 +241,12 @@ pub(crate) fn encode_nvfp4(isa: Isa) -> Picked<Nvfp4Fn> {
 pub enum Width {
     /// Exactly one: matrix-vector.
     One,
-    /// One to eight.
+    /// One to sixteen.
     Few,
     /// Any number: matrix-matrix.
     Many,
+    /// One to sixteen, from weights that were repacked ([`crate::Prepared`]).
+    Prepared,
 }
 
 /// A product entry with the width it takes.
@@ -246,6 +261,7 @@ pub(crate) struct Product<F> {
 fn product<F: Copy>(
     isa: Isa,
     columns: usize,
+    most: usize,
     entries: impl Fn(Isa) -> Option<Products<F>>,
 ) -> Picked<Product<F>> {
     let one = |p: Products<F>| p.one.map(|entry| Product { width: Width::One, entry });
@@ -253,7 +269,7 @@ fn product<F: Copy>(
     let many = |p: Products<F>| p.many.map(|entry| Product { width: Width::Many, entry });
     let made_for = |p: Products<F>| match columns {
         0 | 1 => one(p).or_else(|| few(p)),
-        2..=FEW => few(p),
+        n if n <= most => few(p),
         _ => many(p),
     };
     let chain = || isa.chain().filter(|isa| *isa != Isa::Scalar && isa.is_available());
@@ -271,19 +287,39 @@ fn product<F: Copy>(
 
 /// The A16 product of a format.
 pub(crate) fn a16(isa: Isa, format: FormatId, columns: usize) -> Picked<Product<A16Fn>> {
-    product(isa, columns, |isa| Some(arch::kernels(isa, format)?.a16))
+    product(isa, columns, A16_FEW, |isa| Some(arch::kernels(isa, format)?.a16))
+}
+
+/// Most columns for which an A8 product is formed [`FEW`] at a time: unpacking to the panels of the wider entries costs
+/// the grids and tables of the i types as much as some sixty columns, the K types as much as some thirty.
+fn a8_few(format: FormatId) -> usize {
+    use ninfer_formats::BlockKind as K;
+    match format.scheme() {
+        _ if cfg!(not(target_arch = "x86_64")) => FEW,
+        Scheme::Gguf(K::Q2K | K::Q3K | K::Q4K | K::Q5K | K::Q6K) => 2 * FEW,
+        Scheme::Gguf(K::Q8_0 | K::Q4_0 | K::Q5_0 | K::Q2_0) => FEW,
+        Scheme::Gguf(_) => 4 * FEW,
+        _ => FEW,
+    }
 }
 
 /// The A8 product of a format that has an integer path.
 pub(crate) fn a8(isa: Isa, format: FormatId, columns: usize) -> Picked<Product<A8Fn>> {
-    product(isa, columns, |isa| Some(arch::kernels(isa, format)?.a8))
+    product(isa, columns, a8_few(format), |isa| Some(arch::kernels(isa, format)?.a8))
+}
+
+/// The A8 product with turned rows, if any token of the chain has one.
+pub(crate) fn prepared(isa: Isa, format: FormatId) -> Option<Picked<PreparedFn>> {
+    isa.chain()
+        .filter(|isa| isa.is_available())
+        .find_map(|isa| arch::kernels(isa, format)?.prepared.map(|entry| Picked { isa, entry }))
 }
 
 /// Calls `each` for the runs of columns that an entry of this width takes.
 fn by_width(width: Width, columns: Range<usize>, mut each: impl FnMut(Range<usize>)) {
     let step = match width {
         Width::One => 1,
-        Width::Few => FEW,
+        Width::Few | Width::Prepared => FEW,
         Width::Many => columns.len().max(1),
     };
     for t in columns.clone().step_by(step) {
@@ -402,6 +438,25 @@ impl Picked<Product<A8Fn>> {
         by_width(self.entry.width, columns, |run| {
             // SAFETY: a `Picked` is made for an available token only, so the machine has the entry's features.
             unsafe { (self.entry.entry)(view, x, run, out, scratch) }
+        });
+    }
+}
+
+impl Picked<PreparedFn> {
+    /// Calls the entry for all columns of `x`; see [`PreparedFn`].
+    #[inline]
+    pub(crate) fn call(
+        &self,
+        view: &TensorView<'_>,
+        turned: Turned<'_>,
+        x: &Q8_1,
+        out: &mut Tile<'_>,
+        scratch: &mut Scratch,
+    ) {
+        assert_eq!(x.k(), view.k());
+        by_width(Width::Few, 0..x.columns(), |run| {
+            // SAFETY: a `Picked` is made for an available token only, so the machine has the entry's features.
+            unsafe { (self.entry)(view, turned, x, run, out, scratch) }
         });
     }
 }

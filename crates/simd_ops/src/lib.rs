@@ -37,9 +37,11 @@
 
 mod arch;
 mod error;
+#[cfg(target_arch = "aarch64")]
 mod gemv;
 pub mod isa;
 mod kernels;
+mod lanes;
 mod ops;
 pub mod order;
 mod panel;
@@ -60,6 +62,7 @@ pub use ops::decode::{decode_f32, decode_half, decode_i32};
 pub use ops::encode::{encode, encode_nvfp4_tiles, encode_rows, nvfp4_largest};
 pub use ops::experts::matmul_experts;
 pub use ops::matmul::{Precision, Workspace, matmul, matmul_in, matmul_q8_1};
+pub use ops::prepare::{Prepared, Repacked};
 pub use ops::quantize::quantize_q8_1;
 pub use ops::{Dispatch, Ran};
 pub use q8_1::{Activations, Q8_1};

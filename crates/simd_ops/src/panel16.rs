@@ -1,8 +1,9 @@
-//! A16 matrix-matrix products: weights decoded once to binary32, then blocks of [`HIGH`] rows and [`WIDE`] columns.
+//! A16 products: weights decoded once to binary32, then blocks of [`HIGH`] rows and [`WIDE`] columns.
 //!
 //! The sixteen accumulators that [`crate::order`] gives an element are one vector here, and K runs along it, so both
 //! operands are read as they lie. Accumulators are kept in memory between chunks of K, in which the rows of a panel
-//! stay in the first-level cache; a panel's rows are decoded whole, once for all columns.
+//! stay in the first-level cache; a panel's rows are decoded whole, once for all columns. With few
+//! columns there is no use in keeping decoded rows: [`few`] takes them in pieces that stay in the first-level cache.
 
 #![cfg_attr(
     not(any(target_arch = "x86_64", target_arch = "aarch64")),
@@ -29,6 +30,11 @@ const COLUMNS: usize = 8 * WIDE;
 const CHUNK: usize = 256;
 /// Vectors of a chunk.
 const STEPS: usize = CHUNK / 16;
+
+/// Rows that are decoded at a time for few columns.
+const FEW_ROWS: usize = 2 * HIGH;
+/// Values of such rows that are decoded at a time: a multiple of [`CHUNK`].
+const FEW_CHUNK: usize = 2 * CHUNK;
 
 /// The accumulators of a block.
 pub(crate) type Block = [[Lanes<f32>; WIDE]; HIGH];
@@ -150,6 +156,72 @@ pub(crate) fn product(
                     for (t, sums) in (first + c..first + count).zip(&sums) {
                         out.column(t)[rows.clone()].copy_from_slice(&sums[..rows.len()]);
                     }
+                }
+            }
+        }
+    }
+}
+
+/// The A16 product of at most [`crate::kernels::FEW`] columns; otherwise as [`product`].
+#[inline(always)]
+pub(crate) fn few(
+    view: &TensorView<'_>,
+    x: &Columns<'_>,
+    columns: Range<usize>,
+    out: &mut Tile<'_>,
+    memory: &mut Memory,
+    decode: &Picked<DecodeFn>,
+    add: impl Fn(Operand<'_>, Operand<'_>, usize, usize, bool, &mut Block),
+    combine: impl Fn(&Block, &mut [[f32; HIGH]; WIDE]),
+) {
+    let k = view.k();
+    let Memory { weights, tails, blocks } = memory;
+    let (count, tail) = (columns.len(), k % 16);
+    let groups = count.div_ceil(WIDE);
+    weights.resize(FEW_ROWS * FEW_CHUNK / 16, Lanes::default());
+    tails.resize(ROWS + COLUMNS, Lanes::default());
+    blocks.resize(FEW_ROWS / HIGH * groups, [[Lanes::default(); WIDE]; HIGH]);
+    let (row_tails, column_tails) = tails.split_at_mut(ROWS);
+    for (lanes, t) in column_tails.iter_mut().zip(columns.clone()) {
+        *lanes = Lanes::default();
+        lanes.0[..tail].copy_from_slice(&x.column(t)[k - tail..]);
+    }
+    for first_row in (0..view.rows()).step_by(FEW_ROWS) {
+        let rows = (view.rows() - first_row).min(FEW_ROWS);
+        let Ok(part) = view.row_range(first_row, first_row + rows) else { return };
+        for start in (0..k).step_by(FEW_CHUNK) {
+            let length = (k - start).min(FEW_CHUNK);
+            let w = &mut flat_mut(weights)[..rows * length];
+            decode.call(&part, start..start + length, w);
+            let last = start + length == k && tail != 0;
+            if last {
+                for (lanes, row) in row_tails.iter_mut().zip(w.chunks_exact(length)) {
+                    *lanes = Lanes([-0.0; 16]);
+                    lanes.0[..tail].copy_from_slice(&row[length - tail..]);
+                }
+            }
+            // Rows past the view's are old values; their sums go nowhere.
+            let w = flat(weights);
+            for (s, r) in (0..rows).step_by(HIGH).enumerate() {
+                for (g, c) in (0..count).step_by(WIDE).enumerate() {
+                    let (wide, block) = ((count - c).min(WIDE), &mut blocks[s * groups + g]);
+                    let operand = |values, stride| Operand { values, stride };
+                    let x = operand(&x.from(columns.start + c)[start..], k);
+                    add(operand(&w[r * length..], length), x, wide, length / 16, start == 0, block);
+                    if last {
+                        let w = operand(flat(&row_tails[r..]), 16);
+                        add(w, operand(flat(&column_tails[c..]), 16), wide, 1, false, block);
+                    }
+                }
+            }
+        }
+        for (s, r) in (0..rows).step_by(HIGH).enumerate() {
+            for (g, c) in (0..count).step_by(WIDE).enumerate() {
+                let mut sums = [[0.0; HIGH]; WIDE];
+                combine(&blocks[s * groups + g], &mut sums);
+                let rows = first_row + r..first_row + (r + HIGH).min(rows);
+                for (t, sums) in (columns.start + c..columns.end).zip(&sums) {
+                    out.column(t)[rows.clone()].copy_from_slice(&sums[..rows.len()]);
                 }
             }
         }

@@ -1,15 +1,20 @@
-//! Products with one to eight columns: every format, instruction set, width, slice and thread count, the bits of
-//! `scalar`, and by the kernels made for it.
+//! Products with one to sixteen columns: every format, instruction set, width, slice and thread count, the bits of
+//! `scalar`, and by the kernels made for it, from stored and from repacked weights.
 
 mod common;
 
 use common::{Owned, Random, float_formats, legal, sane, wild, words};
 use ninfer_formats::{FormatId, Scheme, TensorView};
 use ninfer_simd_ops::isa::available;
-use ninfer_simd_ops::{Activations, Dispatch, Isa, Precision, Width, matmul};
+use ninfer_simd_ops::{Activations, Dispatch, Isa, Precision, Prepared, Width, Workspace, matmul};
 
-/// Tokens with A8 kernels of their own for one to eight columns.
+/// Tokens with A8 kernels of their own for up to [`MOST`] columns.
 const WITH_A8: &[Isa] = &[Isa::Avx2, Isa::Avx512Vnni, Isa::Neon, Isa::NeonDotprod];
+/// Those of them that have kernels for repacked weights.
+const REPACKED: &[Isa] = &[Isa::Avx2, Isa::Avx512Vnni];
+
+/// Most columns of these kernels.
+const MOST: usize = if cfg!(target_arch = "x86_64") { 16 } else { 8 };
 
 fn integer_path(format: FormatId) -> bool {
     !matches!(format.scheme(), Scheme::Direct(_) | Scheme::RowScaled(_))
@@ -25,16 +30,17 @@ fn widths_threads_and_slices() {
             for make in [sane as fn(FormatId, usize, usize, u64) -> Owned, wild] {
                 let w = make(format, n, k, 300 + i as u64);
                 let whole = w.view();
-                let x = Random(31).values(8 * k);
+                let x = Random(31).values(MOST * k);
                 let slice = whole.row_range(n / 3, n - n / 5).unwrap();
                 for (view, parts) in [(whole, [1, 2, 5]), (slice, [1, 1, 3])] {
                     let rows = view.rows();
-                    let mut expected = vec![0.0; 8 * rows];
+                    let mut expected = vec![0.0; MOST * rows];
                     let on = |isa, threads| Dispatch { isa: Some(isa), threads: Some(threads) };
                     let a = Activations::F32(&x);
                     matmul(&view, a, Precision::A8, &mut expected, &on(Isa::Scalar, 1)).unwrap();
                     for isa in available().into_iter().filter(|isa| *isa != Isa::Scalar) {
-                        for t in [1, 2, 3, 7, 8] {
+                        repacked(&view, &x, isa, parts, &expected);
+                        for t in [1, 2, 3, 7, 8, MOST] {
                             for threads in parts {
                                 let mut out = vec![7.5f32; t * rows + 2];
                                 let end = 1 + t * rows;
@@ -58,6 +64,80 @@ fn widths_threads_and_slices() {
                             }
                         }
                     }
+                }
+            }
+        }
+    }
+}
+
+/// The same from repacked weights, one column too many included.
+fn repacked(view: &TensorView<'_>, x: &[f32], isa: Isa, threads: [usize; 3], expected: &[f32]) {
+    let (format, rows, k) = (view.format(), view.rows(), view.k());
+    let mut workspace = Workspace::default();
+    for threads in threads {
+        let dispatch = Dispatch { isa: Some(isa), threads: Some(threads) };
+        let prepared = Prepared::new(view, &dispatch).unwrap();
+        let has = integer_path(format) && isa.chain().any(|isa| REPACKED.contains(&isa));
+        assert_eq!(prepared.bytes() != 0, has, "{isa} {format}");
+        for t in [1, 3, MOST] {
+            let (mut out, x) = (vec![0.0; t * rows], Activations::F32(&x[..t * k]));
+            let ran = prepared.matmul(x, Precision::A8, &mut out, &dispatch, &mut workspace).unwrap();
+            assert_eq!(ran.width == Some(Width::Prepared), has, "{isa} {format}");
+            assert!(!WITH_A8.contains(&isa) || !has || ran.kernel == isa, "{isa} {format}");
+            assert!(words(&out) == words(&expected[..t * rows]), "{isa} {format} {rows}x{k} T {t}");
+        }
+    }
+}
+
+#[test]
+fn repacked_weights_take_their_bytes_and_serve_every_other_product() {
+    for format in float_formats() {
+        let (n, k) = legal(format, 32, 512);
+        let w = sane(format, n, k, 402);
+        let (view, x) = (w.view(), Random(33).values(40 * k));
+        let mut workspace = Workspace::default();
+        for isa in available() {
+            let dispatch = Dispatch { isa: Some(isa), threads: Some(1) };
+            let prepared = Prepared::new(&view, &dispatch).unwrap();
+            // All but the divisors and gaps of a payload.
+            let (bytes, stored) = (prepared.bytes(), w.payload.len());
+            assert!(bytes == 0 || bytes <= stored && stored - bytes < 512, "{format}: {bytes} of {stored}");
+            for (t, precision) in
+                [(1, Precision::A16), (17, Precision::A8), (40, Precision::A8), (0, Precision::A8)]
+            {
+                let x = || Activations::F32(&x[..t * k]);
+                let (mut out, mut expected) = (vec![0.0; t * n], vec![0.0; t * n]);
+                let ran = prepared.matmul(x(), precision, &mut out, &dispatch, &mut workspace).unwrap();
+                assert_ne!(ran.width, Some(Width::Prepared));
+                matmul(&view, x(), precision, &mut expected, &dispatch).unwrap();
+                assert_eq!(words(&out), words(&expected), "{isa} {format}");
+            }
+            let mut short = vec![0.0; n - 1];
+            let x = Activations::F32(&x[..k]);
+            assert!(prepared.matmul(x, Precision::A8, &mut short, &dispatch, &mut workspace).is_err());
+        }
+    }
+}
+
+#[test]
+fn few_columns_of_unquantised_activations_have_kernels_of_their_own() {
+    for format in float_formats() {
+        for (n, k) in [(1, 7), (9, 512), (21, 1290), (4, 16)] {
+            let (n, k) = legal(format, n, k);
+            let w = sane(format, n, k, 403);
+            let (view, x) = (w.view(), Random(34).values(8 * k));
+            let on = |isa, threads| Dispatch { isa: Some(isa), threads: Some(threads) };
+            let mut expected = vec![0.0; 8 * n];
+            let scalar = on(Isa::Scalar, 1);
+            matmul(&view, Activations::F32(&x), Precision::A16, &mut expected, &scalar).unwrap();
+            for isa in available() {
+                for t in [1, 2, 5, 6, 7, 8] {
+                    let (mut out, x) = (vec![0.0; t * n], Activations::F32(&x[..t * k]));
+                    let ran = matmul(&view, x, Precision::A16, &mut out, &on(isa, 2)).unwrap();
+                    if isa.chain().any(|isa| isa == Isa::Avx2) {
+                        assert_eq!(ran.width, Some(Width::Few), "{isa} {format}");
+                    }
+                    assert!(words(&out) == words(&expected[..t * n]), "{isa} {format} {n}x{k} T {t}");
                 }
             }
         }

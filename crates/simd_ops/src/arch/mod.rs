@@ -11,6 +11,18 @@ use ninfer_formats::FormatId;
 use crate::isa::Isa;
 use crate::kernels::{Common, EncodeFn, KernelSet, Nvfp4Fn};
 
+/// Hints that the line of an address will be wanted; any address will do.
+#[inline(always)]
+pub(crate) fn fetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: SSE is part of the x86-64 baseline; a hint reads nothing.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
 /// The entries that one token has for one format; `None` for a token without kernels on this architecture.
 pub(crate) fn kernels(isa: Isa, format: FormatId) -> Option<KernelSet> {
     match isa {

@@ -6,7 +6,8 @@ use ninfer_formats::{DirectKind, FormatError, Scheme, TensorView};
 
 use crate::error::{OpError, resize};
 use crate::isa::Isa;
-use crate::kernels::{self, Columns, Scratch, with_scratch};
+use crate::kernels::{self, Columns, Picked, PreparedFn, Scratch, with_scratch};
+use crate::ops::prepare::Repacked;
 use crate::ops::quantize::quantize_q8_1;
 use crate::ops::{Dispatch, Ran};
 use crate::order::RESULT_NAN;
@@ -46,7 +47,7 @@ pub struct Workspace {
 }
 
 /// Rows that parts are whole multiples of: the height of the widest kernels' tiles.
-pub(super) const GRAIN: usize = 16;
+pub(super) const GRAIN: usize = crate::lanes::ROWS;
 
 /// Multiplications that make another thread worth waking.
 pub(super) const LEAST: usize = 1 << 18;
@@ -169,7 +170,7 @@ pub(super) fn no_integers(view: &TensorView<'_>) -> Result<(), OpError> {
     Ok(())
 }
 
-fn check(view: &TensorView<'_>, columns: usize, out: &[f32]) -> Result<(), OpError> {
+pub(super) fn check(view: &TensorView<'_>, columns: usize, out: &[f32]) -> Result<(), OpError> {
     no_integers(view)?;
     match view.rows().checked_mul(columns) {
         Some(expected) if expected == out.len() => Ok(()),
@@ -178,6 +179,21 @@ fn check(view: &TensorView<'_>, columns: usize, out: &[f32]) -> Result<(), OpErr
         }
         None => Err(OpError::TooLarge { what: "the output", rows: view.rows(), columns }),
     }
+}
+
+/// The A8 product of turned rows.
+pub(super) fn turned(
+    view: &TensorView<'_>,
+    repacked: &Repacked,
+    kernel: &Picked<PreparedFn>,
+    x: &Q8_1,
+    out: &mut [f32],
+    dispatch: &Dispatch,
+) -> Result<usize, OpError> {
+    rows(view, x.columns(), out, dispatch, |part, tile, scratch| {
+        let first = part.first_row() - view.first_row();
+        kernel.call(part, repacked.tiles(first, part.rows()), x, tile, scratch);
+    })
 }
 
 /// Splits the rows over threads, and makes NaN results one word. Returns the number of parts.

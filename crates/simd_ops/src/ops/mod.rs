@@ -4,6 +4,7 @@ pub mod decode;
 pub mod encode;
 pub mod experts;
 pub mod matmul;
+pub mod prepare;
 pub mod quantize;
 
 use crate::error::OpError;

@@ -34,7 +34,12 @@ pub(crate) fn kernels(format: FormatId) -> KernelSet {
             many: Some(|v, x, c, out, s| a16::rows::<Baseline>(v, x, c, out, s, decode::row)),
         },
     };
-    KernelSet { decode: Some(|view, k, out| decode::panel(view, k, out, decode::row)), a16, a8 }
+    KernelSet {
+        decode: Some(|view, k, out| decode::panel(view, k, out, decode::row)),
+        a16,
+        a8,
+        prepared: None,
+    }
 }
 
 /// The scalar entries that do not depend on a format.

@@ -6,29 +6,31 @@ pub(crate) mod encode;
 mod fp8_row;
 mod gemm;
 pub(in crate::arch::x86_64) mod gemm_a16;
-mod gemv;
 mod gguf_legacy;
 mod grouped;
 mod lanes;
 mod nvfp4;
 pub(crate) mod prims;
 mod search;
+mod turned;
 
 use ninfer_formats::FormatId;
 
 use crate::arch::x86_64::a8_sources;
-use crate::gemv::a8_formats;
-use crate::kernels::{Common, KernelSet, Products};
+use crate::kernels::{A8Fn, Common, KernelSet, PreparedFn, Products};
+use crate::lanes::lane_formats;
 use gemm::many;
-use gemv::columns;
+use turned::{few, prepared};
 
 /// The entries of a format.
 pub(crate) fn kernels(format: FormatId) -> KernelSet {
-    let columns = a8_formats!(format, columns);
+    let few = lane_formats!(format, few, A8Fn);
+    let prepared = lane_formats!(format, prepared, PreparedFn);
     KernelSet {
         decode: Some(decode::entry(format.scheme())),
-        a16: Products { many: gemm_a16::entry(format), ..Products::NONE },
-        a8: Products { one: columns, few: columns, many: a8_sources!(format, many, many) },
+        a16: gemm_a16::entries(format),
+        a8: Products { one: None, few, many: a8_sources!(format, many, many) },
+        prepared,
     }
 }
 

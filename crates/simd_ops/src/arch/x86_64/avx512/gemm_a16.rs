@@ -1,4 +1,4 @@
-//! A16 matrix-matrix products: one 512-bit vector of accumulators an element.
+//! A16 products: one 512-bit vector of accumulators an element.
 
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -7,21 +7,21 @@ use ninfer_formats::{DirectKind, FormatId, Scheme, TensorView};
 
 use crate::arch::x86_64::avx2::gemm_a16::combine;
 use crate::isa::{Isa, avx512_entry};
-use crate::kernels::{self, A16Fn, Columns, Scratch};
-use crate::panel16::{Block, HIGH, Operand, WIDE, product};
+use crate::kernels::{self, A16Fn, Columns, Products, Scratch};
+use crate::panel16::{Block, HIGH, Operand, WIDE, few, product};
 use crate::tile::Tile;
 
-/// The entry of a format: all that decode to binary32.
-pub(super) fn entry(format: FormatId) -> Option<A16Fn> {
+/// The entries of a format: all that decode to binary32.
+pub(super) fn entries(format: FormatId) -> Products<A16Fn> {
     match format.scheme() {
-        Scheme::Direct(DirectKind::Int32) => None,
-        _ => Some(many),
+        Scheme::Direct(DirectKind::Int32) => Products::NONE,
+        _ => Products { one: None, few: Some(columns::<true>), many: Some(columns::<false>) },
     }
 }
 
 avx512_entry! {
-    /// See [`crate::kernels::A16Fn`].
-    fn many(
+    /// A few columns or many; see [`crate::kernels::A16Fn`].
+    fn columns<const FEW: bool>(
         view: &TensorView<'_>, x: &Columns<'_>, columns: Range<usize>, out: &mut Tile<'_>, scratch: &mut Scratch,
     ) {
         let decode = kernels::decode(Isa::Avx512, view.format());
@@ -34,7 +34,11 @@ avx512_entry! {
             _ => add::<1>(w, x, steps, fresh, block),
         };
         let combine = |block: &Block, sums: &mut [[f32; HIGH]; WIDE]| combine(block, sums);
-        product(view, x, columns, out, &mut scratch.panel16, &decode, add, combine);
+        if FEW {
+            few(view, x, columns, out, &mut scratch.panel16, &decode, add, combine);
+        } else {
+            product(view, x, columns, out, &mut scratch.panel16, &decode, add, combine);
+        }
     }
 
     /// Adds the products of [`HIGH`] rows and `C` columns.

@@ -26,8 +26,9 @@ use gemm_a8::many;
 pub(crate) fn kernels(format: FormatId) -> KernelSet {
     KernelSet {
         decode: Some(decode::entry(format.scheme())),
-        a16: Products { many: gemm_a16::entry(format), ..Products::NONE },
+        a16: gemm_a16::entries(format),
         a8: Products { many: a8_sources!(format, many, many), ..Products::NONE },
+        prepared: None,
     }
 }
 

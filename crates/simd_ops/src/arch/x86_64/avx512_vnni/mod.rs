@@ -1,20 +1,20 @@
 //! AVX-512 with integer dot products.
 
 mod gemm;
-mod gemv;
-mod gemv_unpack;
+mod turned;
 
 use ninfer_formats::FormatId;
 
 use crate::arch::x86_64::a8_sources;
-use crate::gemv::a8_formats;
-use crate::kernels::{KernelSet, Products};
+use crate::kernels::{A8Fn, KernelSet, PreparedFn, Products};
+use crate::lanes::lane_formats;
 use gemm::many;
-use gemv::columns;
+use turned::{few, prepared};
 
 /// The entries of a format.
 pub(crate) fn kernels(format: FormatId) -> KernelSet {
-    let columns = a8_formats!(format, columns);
+    let few = lane_formats!(format, few, A8Fn);
+    let prepared = lane_formats!(format, prepared, PreparedFn);
     let many = a8_sources!(format, many, many);
-    KernelSet { a8: Products { one: columns, few: columns, many }, ..KernelSet::NONE }
+    KernelSet { a8: Products { one: None, few, many }, prepared, ..KernelSet::NONE }
 }

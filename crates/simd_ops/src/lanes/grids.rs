@@ -1,0 +1,287 @@
+//! The grids: codes are indices of entries of eight or four values, which are looked up in memory.
+//!
+//! The tables here hold the magnitudes plus 64, so that a sign turns an entry `e` into `128 - e`; both are positive
+//! and below 128, as the dot products want them.
+
+use ninfer_formats::BlockKind;
+use ninfer_formats::RowParts;
+use ninfer_formats::codec::gguf::{self, fields};
+use ninfer_formats::tables::{IQ1_TIMES_8, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS};
+
+use super::formats::{Codes, Factors, Ggml, Unit, bits, blocks, dots, turn, words};
+use super::{Activation, Turn, Vector};
+
+/// A table aligned to its entries.
+#[repr(C, align(64))]
+struct Table<const L: usize, const N: usize>([[u8; L]; N]);
+
+const fn plus<const L: usize, const N: usize>(grid: &[[i8; L]; N], offset: u8) -> Table<L, N> {
+    let mut out = [[0; L]; N];
+    let mut i = 0;
+    while i < N {
+        let mut j = 0;
+        while j < L {
+            out[i][j] = (grid[i][j] as u8).wrapping_add(offset);
+            j += 1;
+        }
+        i += 1;
+    }
+    Table(out)
+}
+
+const OFFSET: u8 = 64;
+static XXS2: Table<8, 256> = plus(&IQ2_XXS, OFFSET);
+static XS2: Table<8, 512> = plus(&IQ2_XS, OFFSET);
+static S2: Table<8, 1024> = plus(&IQ2_S, OFFSET);
+static XXS3: Table<4, 256> = plus(&IQ3_XXS, OFFSET);
+static S3: Table<4, 512> = plus(&IQ3_S, OFFSET);
+/// `8 * grid + 8`: one more or less is added.
+static ONE: Table<8, 2048> = plus(&IQ1_TIMES_8, 8);
+
+/// Four indices of seven bits to bytes of eight sign bits: the eighth is the parity of the others.
+#[inline(always)]
+fn with_parity<V: Vector>(v: V, s: V::I) -> V::I {
+    // Bit 0 of a byte gathers its own bits only; what neighbours shift into the others is masked off.
+    let p = v.xor(s, v.shift::<4>(s));
+    let p = v.xor(p, v.shift::<2>(p));
+    let p = v.xor(p, v.shift::<1>(p));
+    v.or(s, v.shift::<-7>(v.and(p, v.bytes(1))))
+}
+
+/// Four fields of seven bits, to the bytes of a word.
+#[inline(always)]
+fn seven_bits<V: Vector>(v: V, a: V::I) -> V::I {
+    let low = v.or(bits(v, a, 0, 0x7f), bits(v, a, -1, 0x7f00));
+    let high = v.or(bits(v, a, -2, 0x7f_0000), bits(v, a, -3, 0x7f00_0000));
+    v.or(low, high)
+}
+
+/// `2 s + 1`.
+#[inline(always)]
+fn odd<V: Vector>(v: V, s: V::I) -> V::F {
+    v.to_f32(v.or(v.shift::<-1>(s), v.ints(1)))
+}
+
+/// The methods of [`Codes`] for entries of eight values in four pairs of vectors.
+macro_rules! entries {
+    (|$v:ident, $u:ident, $b:ident| $codes:block) => {
+        type Unpacked<V: Vector> = [[V::I; 2]; 4];
+
+        #[inline(always)]
+        fn unpack<V: Vector, const $b: usize>($v: V, $u: Unit<'_>) -> [[V::I; 2]; 4] $codes
+
+        #[inline(always)]
+        fn sums<V: Vector, const B: usize>(v: V, w: &[[V::I; 2]; 4], x: &Activation) -> [V::I; 2] {
+            if Self::SPLIT {
+                [
+                    v.pair_dots::<0, 2>(w, &x.codes, v.ints(x.start[0])),
+                    v.pair_dots::<2, 4>(w, &x.codes, v.ints(x.start[1])),
+                ]
+            } else {
+                [v.pair_dots::<0, 4>(w, &x.codes, v.ints(x.start[0])), v.zero()]
+            }
+        }
+    };
+}
+
+turn! { Iq2Xxs: pieces [2, 18, 34, 50], singles [], halves [fields::iq2_xxs::D] }
+impl Codes for Ggml<gguf::Iq2Xxs> {
+    const OFFSET: i32 = OFFSET as i32;
+    const RANGE: u32 = 127;
+    const FACTORS: Factors = Factors::Whole;
+    const POWER: f32 = 0.125;
+    entries! { |v, u, B| {
+        let (q, a) = (u.word(v, 2 * B), u.word(v, 2 * B + 1));
+        let signs = v.signs(with_parity(v, seven_bits(v, a)));
+        let mut w = [[q; 2]; 4];
+        for (e, w) in w.iter_mut().enumerate() {
+            *w = v.negate8(v.entries8(&XXS2.0, bits(v, q, 8 * e as i32, 0xff)), signs, e);
+        }
+        w
+    } }
+
+    #[inline(always)]
+    fn factors<V: Vector, const B: usize>(v: V, u: Unit<'_>) -> [V::F; 2] {
+        [odd(v, v.shift::<28>(u.word(v, 2 * B + 1))), v.zeros()]
+    }
+}
+
+/// The factors of sixteen halves in the nibbles of two words.
+macro_rules! nibble_factors {
+    ($first:literal) => {
+        #[inline(always)]
+        fn factors<V: Vector, const B: usize>(v: V, u: Unit<'_>) -> [V::F; 2] {
+            let (s, at) = (u.word(v, $first + B / 4), (B % 4 * 8) as i32);
+            [odd(v, bits(v, s, at, 15)), odd(v, bits(v, s, at + 4, 15))]
+        }
+    };
+}
+
+turn! { Iq2Xs: pieces [2, 18, 34, 50], singles [66, 70], halves [fields::iq2_xs::D] }
+impl Codes for Ggml<gguf::Iq2Xs> {
+    const OFFSET: i32 = OFFSET as i32;
+    const RANGE: u32 = 127;
+    const FACTORS: Factors = Factors::Halves;
+    const POWER: f32 = 0.125;
+    entries! { |v, u, B| {
+        let q = [u.word(v, 2 * B), u.word(v, 2 * B + 1)];
+        let low = v.or(bits(v, q[0], 9, 0x7f), bits(v, q[0], 17, 0x7f00));
+        let high = v.or(bits(v, q[1], -7, 0x7f_0000), bits(v, q[1], 1, 0x7f00_0000));
+        let signs = v.signs(with_parity(v, v.or(low, high)));
+        let mut w = [[low; 2]; 4];
+        for (e, w) in w.iter_mut().enumerate() {
+            let index = bits(v, q[e / 2], (e % 2 * 16) as i32, 511);
+            *w = v.negate8(v.entries8(&XS2.0, index), signs, e);
+        }
+        w
+    } }
+    nibble_factors!(16);
+}
+
+turn! { Iq2S: pieces [2, 18, 34, 50, 66], singles [], halves [fields::iq2_s::D] }
+impl Codes for Ggml<gguf::Iq2S> {
+    const OFFSET: i32 = OFFSET as i32;
+    const RANGE: u32 = 127;
+    const FACTORS: Factors = Factors::Halves;
+    const POWER: f32 = 0.125;
+    entries! { |v, u, B| {
+        let (q, high) = (u.word(v, B), u.word(v, 16 + B / 4));
+        let signs = v.signs(u.word(v, 8 + B));
+        let mut w = [[q; 2]; 4];
+        for (e, w) in w.iter_mut().enumerate() {
+            // Two bits above the eight.
+            let high = bits(v, high, (B % 4 * 8 + 2 * e) as i32 - 8, 0x300);
+            let index = v.or(bits(v, q, 8 * e as i32, 0xff), high);
+            *w = v.negate8(v.entries8(&S2.0, index), signs, e);
+        }
+        w
+    } }
+    nibble_factors!(18);
+}
+
+/// Gives the four values of every entry their signs: four bits of the row's word for each of eight entries.
+#[inline(always)]
+fn signed4<V: Vector>(v: V, mut w: [V::I; 8], signs: V::I) -> [V::I; 8] {
+    for (j, w) in w.iter_mut().enumerate() {
+        let places = if j % 2 == 0 { [0, 1, 2, 3] } else { [4, 5, 6, 7] };
+        *w = v.negate4(*w, signs, [j as u8 / 2; 4], places);
+    }
+    w
+}
+
+turn! { Iq3Xxs: pieces [2, 18, 34, 50, 66, 82], singles [], halves [fields::iq3_xxs::D] }
+impl Codes for Ggml<gguf::Iq3Xxs> {
+    const OFFSET: i32 = OFFSET as i32;
+    const RANGE: u32 = 127;
+    const FACTORS: Factors = Factors::Whole;
+    const POWER: f32 = 0.25;
+    words! { |v, u, B| {
+        let q = [u.word(v, 2 * B), u.word(v, 2 * B + 1)];
+        let signs = with_parity(v, seven_bits(v, u.word(v, 16 + B)));
+        let mut w = [signs; 8];
+        for (j, w) in w.iter_mut().enumerate() {
+            *w = v.entries4(&XXS3.0, bits(v, q[j / 4], (j % 4 * 8) as i32, 0xff));
+        }
+        signed4(v, w, signs)
+    } }
+
+    #[inline(always)]
+    fn factors<V: Vector, const B: usize>(v: V, u: Unit<'_>) -> [V::F; 2] {
+        [odd(v, v.shift::<28>(u.word(v, 16 + B))), v.zeros()]
+    }
+}
+
+turn! { Iq3S: pieces [2, 18, 34, 50, 74, 90], singles [66, 70, 106], halves [fields::iq3_s::D] }
+impl Codes for Ggml<gguf::Iq3S> {
+    const OFFSET: i32 = OFFSET as i32;
+    const RANGE: u32 = 127;
+    const FACTORS: Factors = Factors::Whole;
+    words! { |v, u, B| {
+        let q = [u.word(v, 2 * B), u.word(v, 2 * B + 1)];
+        let high = u.word(v, 24 + B / 4);
+        let mut w = [high; 8];
+        for (j, w) in w.iter_mut().enumerate() {
+            let ninth = bits(v, high, (B % 4 * 8 + j) as i32 - 8, 0x100);
+            *w = v.entries4(&S3.0, v.or(bits(v, q[j / 4], (j % 4 * 8) as i32, 0xff), ninth));
+        }
+        signed4(v, w, u.word(v, 16 + B))
+    } }
+
+    #[inline(always)]
+    fn factors<V: Vector, const B: usize>(v: V, u: Unit<'_>) -> [V::F; 2] {
+        [odd(v, bits(v, u.word(v, 26), 4 * B as i32, 15)), v.zeros()]
+    }
+}
+
+turn! { Iq1S: pieces [2, 18, fields::iq1_s::QH], singles [], halves [fields::iq1_s::D] }
+impl Codes for Ggml<gguf::Iq1S> {
+    const OFFSET: i32 = 8;
+    const RANGE: u32 = 18;
+    const FACTORS: Factors = Factors::Whole;
+    const POWER: f32 = 0.125;
+
+    /// The codes are `8 * grid + 1` or `8 * grid - 1`, one way for all 32 values: the sum of the activations is
+    /// added or taken off.
+    #[inline(always)]
+    fn start(offset: i32, sum: i32) -> [i32; 2] {
+        [(1 - offset) * sum, (-1 - offset) * sum]
+    }
+
+    type Unpacked<V: Vector> = ([[V::I; 2]; 4], V::I);
+
+    #[inline(always)]
+    fn unpack<V: Vector, const B: usize>(v: V, u: Unit<'_>) -> Self::Unpacked<V> {
+        let (q, high) = (u.word(v, B), u.word(v, 8 + B / 2));
+        let mut w = [[q; 2]; 4];
+        for (e, w) in w.iter_mut().enumerate() {
+            let high = bits(v, high, (B % 2 * 16 + 3 * e) as i32 - 8, 0x700);
+            *w = v.entries8(&ONE.0, v.or(bits(v, q, 8 * e as i32, 0xff), high));
+        }
+        (w, high)
+    }
+
+    #[inline(always)]
+    fn sums<V: Vector, const B: usize>(v: V, w: &Self::Unpacked<V>, x: &Activation) -> [V::I; 2] {
+        let start = v.where_set(w.1, 0x8000 << (B % 2 * 16), v.ints(x.start[1]), v.ints(x.start[0]));
+        [v.pair_dots::<0, 4>(&w.0, &x.codes, start), v.zero()]
+    }
+
+    #[inline(always)]
+    fn factors<V: Vector, const B: usize>(v: V, u: Unit<'_>) -> [V::F; 2] {
+        [odd(v, bits(v, u.word(v, 8 + B / 2), (B % 2 * 16 + 12) as i32, 7)), v.zeros()]
+    }
+}
+
+turn! { Iq1M: pieces [0, 16, fields::iq1_m::QH], singles [48, 52], halves [] }
+impl Codes for Ggml<gguf::Iq1M> {
+    const OFFSET: i32 = 9;
+    const RANGE: u32 = 18;
+    const FACTORS: Factors = Factors::Halves;
+    const POWER: f32 = 0.125;
+    entries! { |v, u, B| {
+        let (q, high) = (u.word(v, B), u.word(v, 8 + B / 2));
+        let (plus, minus) = (v.bytes(2), v.bytes(0));
+        let mut w = [[q; 2]; 4];
+        for (e, w) in w.iter_mut().enumerate() {
+            let at = B % 2 * 16 + 4 * e;
+            let index = v.or(bits(v, q, 8 * e as i32, 0xff), bits(v, high, at as i32 - 8, 0x700));
+            *w = v.add8(v.entries8(&ONE.0, index), high, 8 << at, minus, plus);
+        }
+        w
+    } }
+
+    #[inline(always)]
+    fn scales<V: Vector>(v: V, u: Unit<'_>) -> [V::F; 2] {
+        let s = [u.word(v, 12), u.word(v, 13)];
+        let low = v.or(bits(v, s[0], 12, 0xf), bits(v, s[0], 24, 0xf0));
+        let high = v.or(bits(v, s[1], 4, 0xf00), bits(v, s[1], 16, 0xf000));
+        [v.low_scales(v.or(low, high)), v.zeros()]
+    }
+
+    #[inline(always)]
+    fn factors<V: Vector, const B: usize>(v: V, u: Unit<'_>) -> [V::F; 2] {
+        // Four scales of three bits in each half word.
+        let (s, at) = (u.word(v, 12 + B / 4), (B / 2 % 2 * 16 + B % 2 * 6) as i32);
+        [odd(v, bits(v, s, at, 7)), odd(v, bits(v, s, at + 3, 7))]
+    }
+}

@@ -1,0 +1,106 @@
+//! What the kernels need of an instruction set.
+
+use super::{Halves, Words};
+
+/// Defines methods whose bodies are unsafe only for the features that they need.
+macro_rules! safe {
+    ($($(#[$meta:meta])* fn $name:ident $([$($generics:tt)*])? ($self:ident $(, $arg:ident: $type:ty)*) $(-> $out:ty)? $body:block)+) => {
+        $($(#[$meta])* #[inline(always)]
+        fn $name $(<$($generics)*>)? ($self $(, $arg: $type)*) $(-> $out)? {
+            #[allow(unused_unsafe, reason = "a few bodies are plain")]
+            // SAFETY: whoever made the token has promised that the machine has its features. Memory is accessed by
+            // references only.
+            unsafe { $body }
+        })+
+    };
+}
+pub(crate) use safe;
+
+/// An instruction set's vectors, as a token: making one promises that the machine has the features.
+///
+/// A vector of integers holds a word of each of [`Self::LANES`] rows; a tile has [`super::ROWS`] rows and so one or two
+/// `part`s. All methods are inlined into an entry that is compiled for the features.
+pub(crate) trait Vector: Copy {
+    /// Integers.
+    type I: Copy;
+    /// binary32 numbers.
+    type F: Copy;
+    /// Signs of entries of eight values.
+    type Signs: Copy;
+    /// Rows of a vector.
+    const LANES: usize;
+    /// Whether sums of codes of more than 7 bits are formed from signed codes, which need no start value.
+    const SIGNED: bool;
+
+    fn zero(self) -> Self::I;
+    fn zeros(self) -> Self::F;
+    fn load(self, words: &Words, part: usize) -> Self::I;
+    /// Half words as binary16 numbers.
+    fn scales(self, halves: &Halves, part: usize) -> Self::F;
+    /// The lower half words of the lanes as binary16 numbers.
+    fn low_scales(self, words: Self::I) -> Self::F;
+    fn bytes(self, value: u8) -> Self::I;
+    fn ints(self, value: i32) -> Self::I;
+    fn floats(self, value: f32) -> Self::F;
+    fn and(self, a: Self::I, b: Self::I) -> Self::I;
+    fn or(self, a: Self::I, b: Self::I) -> Self::I;
+    fn xor(self, a: Self::I, b: Self::I) -> Self::I;
+    /// `a | (b & mask)`.
+    fn or_and(self, a: Self::I, b: Self::I, mask: Self::I) -> Self::I;
+    /// Shifts of 32-bit lanes: to the right by `N`, or to the left by `-N`.
+    fn shift<const N: i32>(self, v: Self::I) -> Self::I;
+    /// The same with the sign.
+    fn shift_signed<const N: i32>(self, v: Self::I) -> Self::I;
+    /// Entry of a table for every byte, which is below 16.
+    fn look_up(self, table: &[u8; 16], v: Self::I) -> Self::I;
+    /// For byte `i` of every lane: `value` if bit `BITS[i]` of byte `FROM[i]` of the lane of `words` is set, else `other`.
+    fn choose(self, words: Self::I, from: [u8; 4], bits: [u8; 4], value: Self::I, other: Self::I) -> Self::I;
+    /// Byte `from[i]` of every lane at byte `i`.
+    fn pick(self, words: Self::I, from: [u8; 4]) -> Self::I;
+    /// Lanes of `a` where the bits of `mask` in the lane of `words` are not all zero, else of `b`.
+    fn where_set(self, words: Self::I, mask: i32, a: Self::I, b: Self::I) -> Self::I;
+    fn to_f32(self, v: Self::I) -> Self::F;
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F;
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F;
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// Lanes of `nan` where `words` is zero.
+    fn nan_where_zero(self, words: Self::I, v: Self::F) -> Self::F;
+    fn store(self, v: Self::F, out: &mut [f32; 16], part: usize);
+
+    /// `acc` plus the products of the codes `w[FROM..TO]`, none greater than `RANGE`, with activations.
+    fn dots<const FROM: usize, const TO: usize, const RANGE: u32>(
+        self,
+        w: &[Self::I; 8],
+        x: &[[i8; 4]; 8],
+        acc: Self::I,
+    ) -> Self::I;
+    /// `128 - w` for the bytes `i` of every lane where bit `bits[i]` of byte `from[i]` of the lane of `words` is set.
+    fn negate4(self, w: Self::I, words: Self::I, from: [u8; 4], bits: [u8; 4]) -> Self::I;
+    /// Entries of four bytes of a table; indices are taken modulo its length.
+    fn entries4<const N: usize>(self, table: &[[u8; 4]; N], index: Self::I) -> Self::I;
+    /// Entries of eight bytes, in pairs of vectors as [`Self::pair_dots`] takes them.
+    fn entries8<const N: usize>(self, table: &[[u8; 8]; N], index: Self::I) -> [Self::I; 2];
+    /// The bits of four bytes of every lane as signs of four entries.
+    fn signs(self, words: Self::I) -> Self::Signs;
+    /// `128 - w` for the bytes with a sign; `entry` below 4.
+    fn negate8(self, w: [Self::I; 2], signs: Self::Signs, entry: usize) -> [Self::I; 2];
+    /// Adds `a` to entries of lanes where the bits of `mask` in `words` are not all zero, else `b`.
+    fn add8(self, w: [Self::I; 2], words: Self::I, mask: i32, a: Self::I, b: Self::I) -> [Self::I; 2];
+    /// As [`Self::dots`], for the entries `FROM..TO` of four.
+    fn pair_dots<const FROM: usize, const TO: usize>(
+        self,
+        w: &[[Self::I; 2]; 4],
+        x: &[[i8; 4]; 8],
+        acc: Self::I,
+    ) -> Self::I;
+    /// Four bytes of every row at `at`, rows `stride` apart.
+    fn words(self, plane: &[u8], stride: usize, at: usize, out: &mut super::Line<Words>) {
+        super::spread(plane, stride, at, |r, bytes| out.0[r] = u32::from_le_bytes(bytes));
+    }
+    /// Two bytes of every row.
+    fn halves(self, plane: &[u8], stride: usize, at: usize, out: &mut super::HalfLine) {
+        super::spread(plane, stride, at, |r, bytes| out.0[r] = u16::from_le_bytes(bytes));
+    }
+    /// Four words of sixteen rows: 16 bytes of every row from `at` on, rows `stride` apart.
+    fn turn(self, plane: &[u8], stride: usize, at: usize, out: &mut [super::Line<Words>; 4]);
+}
