@@ -25,6 +25,7 @@ from .errors import (
     Violation,
 )
 from .imports import import_encoded
+from .prepared import Prepared
 from .registry import FORMATS, LAYOUTS, Format, Layout, get_format
 from .tensor import Tensor
 
@@ -43,6 +44,7 @@ __all__ = [
     "InvalidTensorError",
     "Layout",
     "NinferError",
+    "Prepared",
     "Recipe",
     "Rule",
     "ShapeError",

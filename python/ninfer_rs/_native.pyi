@@ -16,6 +16,7 @@ __all__ = [
     "ArtifactFile",
     "Gguf",
     "ImatrixFile",
+    "Repacked",
     "Safetensors",
     "__version__",
     "artifact_write",
@@ -123,6 +124,24 @@ def matmul_f32(
     view: _View, x: npt.NDArray[np.float32], a8: bool, out: npt.NDArray[np.float32], threads: int | None
 ) -> str: ...
 def matmul_bf16(view: _View, x: _U16, a8: bool, out: npt.NDArray[np.float32], threads: int | None) -> str: ...
+
+@final
+class Repacked:
+    def __new__(cls, view: _View, threads: int | None) -> Self: ...
+    @property
+    def nbytes(self) -> int: ...
+    def matmul_f32(
+        self,
+        view: _View,
+        x: npt.NDArray[np.float32],
+        a8: bool,
+        out: npt.NDArray[np.float32],
+        threads: int | None,
+    ) -> str: ...
+    def matmul_bf16(
+        self, view: _View, x: _U16, a8: bool, out: npt.NDArray[np.float32], threads: int | None
+    ) -> str: ...
+
 def matmul_experts_f32(
     view: _View,
     choices: tuple[int, npt.NDArray[np.uint64]],

@@ -24,6 +24,7 @@ from ._arrays import (
     thread_count,
 )
 from .errors import ShapeError, UnknownFormatError, UnsupportedError, Violation, naming
+from .prepared import Prepared
 from .registry import LAYOUTS, Format, count, dims, get_format
 
 __all__ = ["Tensor"]
@@ -406,16 +407,38 @@ class Tensor:
         Raises :class:`ShapeError` for a last dimension other than K or a tensor that is not a matrix,
         :class:`UnsupportedError` for other dtypes of ``x``, other activations, and int32 tensors.
         """
+        return self._matmul(_native, x, activation, out, threads)
+
+    def _matmul(
+        self,
+        by: Any,
+        x: npt.ArrayLike,
+        activation: str,
+        out: AnyArray | None,
+        threads: int | None,
+    ) -> AnyArray:
+        """A product by the functions of the native module, or by those of repacked weights."""
         with naming(self._name):
             n_threads, a8 = thread_count(threads), _is_a8(activation)
             n, k = self._matrix("matmul")
             columns, lead, bf16 = _columns(x, k)
             result, flat = self._product(out, (*lead, n), columns)
             if bf16:
-                _native.matmul_bf16(self._view, columns.view(np.uint16), a8, flat, n_threads)
+                by.matmul_bf16(self._view, columns.view(np.uint16), a8, flat, n_threads)
             else:
-                _native.matmul_f32(self._view, columns, a8, flat, n_threads)
+                by.matmul_f32(self._view, columns, a8, flat, n_threads)
             return result if out is None else out
+
+    def prepare(self, threads: int | None = None) -> Prepared:
+        """The tensor with its words repacked in memory, for many products of one to sixteen rows of
+        activations.
+
+        Never needed, and never other bits. See :class:`Prepared` for its size and lifetime. Raises
+        :class:`ShapeError` for a tensor that is not a matrix, :class:`MemoryError` if there is no memory.
+        """
+        with naming(self._name):
+            self._matrix("prepare")
+            return Prepared(self, _native.Repacked(self._view, thread_count(threads)))
 
     def matmul_experts(
         self,

@@ -298,3 +298,24 @@ def test_bad_choices_of_experts(ids: Any, experts: int, text: str) -> None:
     with pytest.raises(nr.ShapeError, match="needs a matrix"):
         cube = nr.Tensor.from_words("fp32", (5, 7, 4), words=np.zeros((5, 7, 4), np.uint32))
         cube.matmul_experts(np.zeros((1, 4), np.float32), [[0]], 5)
+
+
+@pytest.mark.parametrize("name", [n for n in nr.FORMATS if n != "int32"])
+def test_prepared_weights_give_the_same_bits(name: str) -> None:
+    t = random_words(name, (128, 512))
+    for part in (t, t.rows(0, 128) if name == "nvfp4" else t.rows(3, 40)):
+        prepared = part.prepare(threads=2)
+        assert prepared.tensor is part and 0 <= prepared.nbytes <= 2 * part.nbytes
+        for rows in (1, 7, 17):
+            x = np.random.default_rng(rows).standard_normal((rows, 512), np.float32)
+            for activation in ("a8", "a16"):
+                assert same(prepared.matmul(x, activation, threads=1), part.matmul(x, activation))
+        out = np.empty((1, part.shape[0]), np.float32)
+        assert prepared.matmul(x[:1], "a8", out=out) is out and same(out, part.matmul(x[:1], "a8"))
+    assert repr(prepared) == f"Prepared({part!r})"
+    with pytest.raises(nr.ShapeError, match="512"):
+        prepared.matmul(np.zeros(3, np.float32))
+    x[2, 5] = np.inf
+    if prepared.nbytes:
+        with pytest.raises(nr.UnsupportedError, match="column 2, index 5"):
+            prepared.matmul(x[:5], "a8")

@@ -1,7 +1,7 @@
 //! Products, activations and the choice of an instruction set.
 
 use ninfer_simd_ops::{
-    Activations, Dispatch, Precision, Q8_1, Workspace, isa, matmul, matmul_experts, quantize_q8_1,
+    Activations, Dispatch, Precision, Q8_1, Repacked, Workspace, isa, matmul, matmul_experts, quantize_q8_1,
 };
 use numpy::{PyArray1, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::prelude::*;
@@ -13,6 +13,7 @@ use crate::tensor::View;
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(matmul_f32, m)?)?;
     m.add_function(wrap_pyfunction!(matmul_bf16, m)?)?;
+    m.add_class::<RepackedWeights>()?;
     m.add_function(wrap_pyfunction!(matmul_experts_f32, m)?)?;
     m.add_function(wrap_pyfunction!(matmul_experts_bf16, m)?)?;
     m.add_function(wrap_pyfunction!(q8_1_f32, m)?)?;
@@ -67,6 +68,71 @@ fn matmul_bf16(
     threads: Option<usize>,
 ) -> PyResult<&'static str> {
     product(py, &view, Activations::Bf16(x.as_slice()?), a8, out.as_slice_mut()?, threads)
+}
+
+/// Weights repacked in memory, beside the payload that they were made from.
+#[pyclass(frozen, name = "Repacked")]
+struct RepackedWeights(Repacked);
+
+#[pymethods]
+impl RepackedWeights {
+    #[new]
+    fn new(py: Python<'_>, view: View<'_>, threads: Option<usize>) -> PyResult<Self> {
+        let v = view.get(py)?;
+        Ok(Self(detached(py, || Repacked::new(&v, &dispatch(threads)))?))
+    }
+
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.0.bytes()
+    }
+
+    /// As `matmul_f32`, with the view that was repacked.
+    #[pyo3(signature = (view, x, a8, out, threads))]
+    fn matmul_f32(
+        &self,
+        py: Python<'_>,
+        view: View<'_>,
+        x: PyReadonlyArray1<'_, f32>,
+        a8: bool,
+        mut out: PyReadwriteArray1<'_, f32>,
+        threads: Option<usize>,
+    ) -> PyResult<&'static str> {
+        self.product(py, &view, Activations::F32(x.as_slice()?), a8, out.as_slice_mut()?, threads)
+    }
+
+    /// As `matmul_f32`, with bfloat16 words.
+    #[pyo3(signature = (view, x, a8, out, threads))]
+    fn matmul_bf16(
+        &self,
+        py: Python<'_>,
+        view: View<'_>,
+        x: PyReadonlyArray1<'_, u16>,
+        a8: bool,
+        mut out: PyReadwriteArray1<'_, f32>,
+        threads: Option<usize>,
+    ) -> PyResult<&'static str> {
+        self.product(py, &view, Activations::Bf16(x.as_slice()?), a8, out.as_slice_mut()?, threads)
+    }
+}
+
+impl RepackedWeights {
+    fn product(
+        &self,
+        py: Python<'_>,
+        view: &View<'_>,
+        x: Activations<'_>,
+        a8: bool,
+        out: &mut [f32],
+        threads: Option<usize>,
+    ) -> PyResult<&'static str> {
+        let v = view.get(py)?;
+        let precision = if a8 { Precision::A8 } else { Precision::A16 };
+        let ran = detached(py, || {
+            self.0.matmul(&v, x, precision, out, &dispatch(threads), &mut Workspace::default())
+        })?;
+        Ok(ran.kernel.name())
+    }
 }
 
 /// Number of experts, and the choices.
