@@ -131,6 +131,10 @@ pub(crate) struct Scratch {
     /// For matrix-matrix products.
     pub panels: crate::panel::Memory,
     /// For products of one or a few columns, rows in lanes.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        allow(dead_code, reason = "other targets have drivers of their own")
+    )]
     pub lanes: crate::lanes::Memory,
     /// For A16 matrix-matrix products.
     pub panel16: crate::panel16::Memory,

@@ -32,8 +32,10 @@ const CHUNK: usize = 256;
 const STEPS: usize = CHUNK / 16;
 
 /// Rows that are decoded at a time for few columns.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "other targets have no such kernels yet"))]
 const FEW_ROWS: usize = 2 * HIGH;
 /// Values of such rows that are decoded at a time: a multiple of [`CHUNK`].
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "other targets have no such kernels yet"))]
 const FEW_CHUNK: usize = 2 * CHUNK;
 
 /// The accumulators of a block.
@@ -163,6 +165,7 @@ pub(crate) fn product(
 }
 
 /// The A16 product of at most [`crate::kernels::FEW`] columns; otherwise as [`product`].
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "other targets have no such kernels yet"))]
 #[inline(always)]
 pub(crate) fn few(
     view: &TensorView<'_>,
