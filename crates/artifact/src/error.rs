@@ -2,6 +2,7 @@
 //! expected.
 
 use std::fmt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use ninfer_formats::{FormatError, ShapeText};
@@ -41,11 +42,12 @@ struct Inner {
     location: Option<Location>,
     object: Option<String>,
     tensor: Option<String>,
+    rows: Option<Range<u64>>,
 }
 
 impl ArtifactError {
     pub(crate) fn new(kind: ArtifactErrorKind) -> Self {
-        Self(Box::new(Inner { kind, path: None, location: None, object: None, tensor: None }))
+        Self(Box::new(Inner { kind, path: None, location: None, object: None, tensor: None, rows: None }))
     }
 
     pub(crate) fn io(what: &'static str, source: std::io::Error) -> Self {
@@ -69,6 +71,12 @@ impl ArtifactError {
 
     pub(crate) fn in_tensor(mut self, name: &str) -> Self {
         self.0.tensor.get_or_insert_with(|| name.to_owned());
+        self
+    }
+
+    /// The rows of the tensor named by [`ArtifactError::in_tensor`] that were worked on.
+    pub(crate) fn in_rows(mut self, rows: Range<u64>) -> Self {
+        self.0.rows.get_or_insert(rows);
         self
     }
 
@@ -109,6 +117,12 @@ impl ArtifactError {
         self.0.tensor.as_deref()
     }
 
+    /// The rows of that tensor, counted as in the source, that were worked on, where it is some of them.
+    #[must_use]
+    pub fn rows(&self) -> Option<Range<u64>> {
+        self.0.rows.clone()
+    }
+
     /// What was expected instead, as a sentence fragment.
     #[must_use]
     pub fn expected(&self) -> Option<String> {
@@ -128,7 +142,11 @@ impl fmt::Display for ArtifactError {
             write!(f, "object {}: ", quoted(object))?;
         }
         if let Some(tensor) = self.tensor() {
-            write!(f, "tensor {}: ", quoted(tensor))?;
+            write!(f, "tensor {}", quoted(tensor))?;
+            if let Some(rows) = &self.0.rows {
+                write!(f, ", rows {}..{}", rows.start, rows.end)?;
+            }
+            f.write_str(": ")?;
         }
         write!(f, "{}", self.kind())?;
         if let Some(expected) = self.expected() {
@@ -361,10 +379,16 @@ pub enum ArtifactErrorKind {
     #[error("stopped after {done} of {total} bytes; run it again with resume to go on")]
     Interrupted { done: u64, total: u64 },
     /// A memory budget that does not suffice.
-    #[error("{what} of it needs {needed} bytes of memory, more than the budget of {budget}")]
-    Memory { budget: u64, needed: u64, what: &'static str },
+    #[error(
+        "the conversion needs at least {needed} bytes of memory, more than the budget of {budget}: {} for {what} of \
+         this tensor and {fixed} in any case",
+        needed.saturating_sub(*fixed)
+    )]
+    Memory { budget: u64, needed: u64, fixed: u64, what: &'static str },
     /// An interrupted conversion that is not this one.
-    #[error("the interrupted conversion cannot go on: {what}; remove this file to begin anew")]
+    #[error(
+        "the interrupted conversion cannot go on: {what}; to begin anew, remove its .journal and .resume files"
+    )]
     CannotResume { what: &'static str },
     /// Another process has the conversion in hand.
     #[error("another process is at work on this conversion")]

@@ -656,7 +656,7 @@ fn a_callers_method_is_checked_and_measured() {
     // All of its values at once count.
     let options = RunOptions { memory: Some(200_000), ..RunOptions::default() };
     let e = Session::start(plan, dir.path().join("q"), options).unwrap_err();
-    assert!(e.to_string().contains("the whole of it needs"), "{e}");
+    assert!(e.to_string().contains("for the whole of this tensor"), "{e}");
 }
 
 #[test]

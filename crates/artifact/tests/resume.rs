@@ -147,8 +147,22 @@ fn another_plan_or_a_changed_source_is_refused() {
     // And the old plan notices before it reads.
     let e = Session::start(first, dir.path().join("y"), RunOptions::default()).unwrap_err();
     assert!(matches!(e.kind(), K::SourceChanged), "{e}");
-    // Without the journal everything begins anew.
-    std::fs::remove_file(dir.path().join(".x.ninfer.journal")).unwrap();
+    // A temporary file without a journal may be anyone's: it is named, and stays.
+    let (journal, temporary) = (dir.path().join(".x.ninfer.journal"), dir.path().join(".x.ninfer.resume"));
+    std::fs::remove_file(&journal).unwrap();
+    std::fs::write(&temporary, b"mine").unwrap();
+    for torn in [false, true] {
+        if torn {
+            std::fs::write(&journal, b"{\"artifact_id\":").unwrap();
+        }
+        let e = run(&plan(&from, RECIPE).unwrap(), &to, resumable()).unwrap_err();
+        assert!(matches!(e.kind(), K::CannotResume { .. }), "{e}");
+        assert!(e.path() == Some(&*temporary) && e.to_string().contains("no journal"), "{e}");
+        assert_eq!(std::fs::read(&temporary).unwrap(), b"mine");
+        assert_eq!(journal.exists(), torn);
+    }
+    // Without both everything begins anew.
+    std::fs::remove_file(&temporary).unwrap();
     run(&plan(&from, RECIPE).unwrap(), &to, resumable()).unwrap();
     assert_eq!(names(dir.path()), ["m.gguf", "x.ninfer"]);
 }
@@ -174,6 +188,122 @@ fn a_shortened_temporary_file_is_refused_and_discarding_removes_all() {
     let session = Session::start(plan, &to, resumable()).unwrap();
     assert!(session.finish().is_err());
     assert_eq!(names(dir.path()), [".x.ninfer.journal", ".x.ninfer.resume", "m.gguf"]);
+}
+
+#[test]
+fn a_line_with_a_changed_byte_does_not_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = planned(dir.path());
+    let to = dir.path().join("whole.ninfer");
+    let expected = run(&plan, &to, RunOptions::default()).unwrap();
+    let to = dir.path().join("x.ninfer");
+    half(&plan, &to);
+    let journal = dir.path().join(".x.ninfer.journal");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    let line = text.lines().find(|l| l.contains("\"tensor\":1,") && l.contains("sums")).unwrap();
+    for member in ["\"sums\":[", "\"elements\":", "\"non_finite\":", "\"tensor\":", "\"sha256\":\""] {
+        let at = line.find(member).unwrap() + member.len();
+        let digit = if &line[at..=at] == "5" { "6" } else { "5" };
+        let changed = format!("{}{digit}{}", &line[..at], &line[at + 1..]);
+        std::fs::write(&journal, text.replace(line, &changed)).unwrap();
+        let session = Session::start(plan.clone(), &to, resumable()).unwrap();
+        let left = session.remaining();
+        // The lines around it count.
+        assert!(left.contains(&1) && !left.contains(&4) && !left.contains(&6), "{member} {left:?}");
+        drop(session);
+    }
+    let changed = line.replace("\"weighted\":false", "\"weighted\":true ");
+    assert_ne!(changed, line);
+    std::fs::write(&journal, text.replace(line, &changed)).unwrap();
+    let session = Session::start(plan.clone(), &to, resumable()).unwrap();
+    session.run(on).unwrap();
+    let done = session.finish().unwrap();
+    assert_eq!(done.statistics(1), expected.statistics(1));
+    std::fs::remove_file(&to).unwrap();
+    // Every byte of the first line counts.
+    half(&plan, &to);
+    let text = std::fs::read(&journal).unwrap();
+    let head = text.iter().position(|&b| b == b'\n').unwrap();
+    for at in 0..head {
+        let mut changed = text.clone();
+        changed[at] ^= 1;
+        std::fs::write(&journal, &changed).unwrap();
+        let e = Session::start(plan.clone(), &to, resumable()).unwrap_err();
+        assert!(matches!(e.kind(), K::CannotResume { .. }), "{at}: {e}");
+        assert!(e.to_string().contains("damaged"), "{at}: {e}");
+    }
+    std::fs::write(&journal, &text).unwrap();
+    assert!(Session::start(plan, &to, resumable()).unwrap().resumed() >= 3);
+}
+
+#[cfg(unix)]
+#[test]
+fn files_to_resume_from_are_plain_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = planned(dir.path());
+    let to = dir.path().join("x.ninfer");
+    half(&plan, &to);
+    for name in [".x.ninfer.journal", ".x.ninfer.resume"] {
+        let (path, aside) = (dir.path().join(name), dir.path().join("aside"));
+        std::fs::rename(&path, &aside).unwrap();
+        let before = std::fs::read(&aside).unwrap();
+        for what in ["link", "dangling", "fifo", "folder"] {
+            match what {
+                "link" => std::os::unix::fs::symlink(&aside, &path).unwrap(),
+                "dangling" => std::os::unix::fs::symlink(dir.path().join("nowhere"), &path).unwrap(),
+                "fifo" => {
+                    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success())
+                }
+                _ => std::fs::create_dir(&path).unwrap(),
+            }
+            let e = Session::start(plan.clone(), &to, resumable()).unwrap_err();
+            let why = if what == "link" || what == "dangling" { "symbolic" } else { "regular" };
+            assert!(e.to_string().contains(name) && e.to_string().contains(why), "{what}: {e}");
+            assert!(!dir.path().join("nowhere").exists());
+            if what == "folder" {
+                std::fs::remove_dir(&path).unwrap();
+            } else {
+                std::fs::remove_file(&path).unwrap();
+            }
+        }
+        assert!(std::fs::read(&aside).unwrap() == before);
+        std::fs::rename(&aside, &path).unwrap();
+    }
+    let session = Session::start(plan.clone(), &to, resumable()).unwrap();
+    assert!(session.resumed() >= 3);
+    session.discard();
+    // A conversion that begins anew does not follow links either.
+    std::os::unix::fs::symlink(dir.path().join("nowhere"), dir.path().join(".x.ninfer.resume")).unwrap();
+    assert!(Session::start(plan, &to, resumable()).is_err());
+    assert_eq!(names(dir.path()), [".x.ninfer.resume", "m.gguf"]);
+}
+
+#[test]
+fn a_dropped_session_keeps_what_is_finished() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = planned(dir.path());
+    let expected = uninterrupted(&plan, dir.path());
+    let to = dir.path().join("x.ninfer");
+    let session = Session::start(plan.clone(), &to, resumable()).unwrap();
+    for tensor in [2, 5] {
+        let words = plan.encode(tensor, 0..60, &Dispatch::default()).unwrap();
+        session.store(tensor, &(0..60), &words.payload, &words.statistics).unwrap();
+        // As after an error: the second time it is refused.
+        assert!(session.store(tensor, &(0..60), &words.payload, &words.statistics).is_err());
+    }
+    drop(session);
+    let session = Session::start(plan.clone(), &to, resumable()).unwrap();
+    assert_eq!(session.resumed(), 2);
+    let words = plan.encode(0, 0..60, &Dispatch::default()).unwrap();
+    session.store(0, &(0..60), &words.payload, &words.statistics).unwrap();
+    // Asked for, as from another thread while the session lives.
+    session.checkpoint().unwrap();
+    let lines = std::fs::read_to_string(dir.path().join(".x.ninfer.journal")).unwrap().lines().count();
+    assert_eq!(lines, 4);
+    session.run(on).unwrap();
+    session.finish().unwrap();
+    assert!(std::fs::read(&to).unwrap() == expected);
+    assert_eq!(names(dir.path()), ["m.gguf", "x.ninfer"]);
 }
 
 /// Not a test of its own: what the killed process of the next test runs.

@@ -27,8 +27,14 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
 /// Numbers of [`RowStatistics`] in an array of them.
 const FIELDS: usize = 6;
 
-/// Recipe as text and whether that is TOML (else JSON).
-type RecipeText = (String, bool);
+/// Recipe as text, whether that is TOML (else JSON), and the file it is from, for messages.
+#[derive(FromPyObject)]
+enum RecipeText {
+    #[pyo3(transparent)]
+    Named((String, bool, Option<PathBuf>)),
+    #[pyo3(transparent)]
+    Plain((String, bool)),
+}
 
 /// Leave out what cannot keep its words, file limit in bytes, artifact id, take FP8 without scales as values.
 type Options = (bool, Option<u64>, Option<[u8; 16]>, bool);
@@ -61,9 +67,16 @@ impl ConvertPlan {
     ) -> PyResult<Self> {
         let (skip_unsupported, file_limit, artifact_id, fp8_without_scale) = options;
         let plan = detached(py, || {
-            let (text, toml) = &recipe;
-            let recipe = if *toml { Recipe::parse_toml(text) } else { Recipe::parse_json(text) };
-            let recipe = recipe.map_err(Error::ArtifactWrite)?;
+            let (text, toml, file) = match &recipe {
+                RecipeText::Named((text, toml, file)) => (text, *toml, file.as_deref()),
+                RecipeText::Plain((text, toml)) => (text, *toml, None),
+            };
+            let recipe = if toml { Recipe::parse_toml(text) } else { Recipe::parse_json(text) };
+            let named = |e: ArtifactError| match file {
+                Some(file) => e.with_path(file),
+                None => e,
+            };
+            let recipe = recipe.map_err(|e| Error::ArtifactWrite(named(e)))?;
             let source = open(&source, &OpenOptions { fp8_without_scale, ..OpenOptions::default() })?;
             let importance = importance.map(ImportanceFile::open).transpose()?;
             let options = PlanOptions { skip_unsupported, file_limit, artifact_id };

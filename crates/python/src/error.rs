@@ -94,7 +94,7 @@ impl Error {
     /// The Python exception.
     pub fn into_py(self, py: Python<'_>) -> PyErr {
         match self {
-            Self::Format(e) => format_error(py, &e),
+            Self::Format(e) => format_error(py, &e, e.to_string()),
             Self::Op(e) => op_error(py, &e),
             Self::Gguf(e) => gguf_error(py, &e, "FileFormatError"),
             Self::GgufWrite(e) => gguf_error(py, &e, "UnsupportedError"),
@@ -107,7 +107,8 @@ impl Error {
     }
 }
 
-fn format_error(py: Python<'_>, e: &FormatError) -> PyErr {
+/// The exception for `e` with this message.
+fn format_error(py: Python<'_>, e: &FormatError, message: String) -> PyErr {
     let name = match e {
         FormatError::UnknownFormat { .. } | FormatError::UnknownLayout { .. } => "UnknownFormatError",
         FormatError::Shape { .. }
@@ -117,16 +118,16 @@ fn format_error(py: Python<'_>, e: &FormatError) -> PyErr {
         | FormatError::BufferSize { .. }
         | FormatError::RowRange { .. } => "ShapeError",
         FormatError::Invalid { violation, .. } => {
-            let args = (e.to_string(), violation_record(violation));
+            let args = (message, violation_record(violation));
             return match class(py, "InvalidTensorError") {
                 Ok(class) => PyErr::from_type(class, args),
                 Err(e) => e,
             };
         }
-        FormatError::Memory { .. } => return PyMemoryError::new_err(e.to_string()),
+        FormatError::Memory { .. } => return PyMemoryError::new_err(message),
         _ => "UnsupportedError",
     };
-    raise(py, name, e.to_string())
+    raise(py, name, message)
 }
 
 fn op_error(py: Python<'_>, e: &OpError) -> PyErr {
@@ -183,7 +184,8 @@ fn artifact_error(py: Python<'_>, e: &ArtifactError, reading: bool) -> PyErr {
         K::Exists => PyFileExistsError::new_err(message()),
         K::NoObject { .. } => raise(py, "TensorNotFoundError", message()),
         K::Gguf(inner) => gguf_error(py, inner, "FileFormatError"),
-        K::Format(inner) if !reading => format_error(py, inner),
+        // Its message, and in front of it which tensor and rows.
+        K::Format(inner) if !reading => format_error(py, inner, message()),
         K::Refused { .. }
         | K::Unplannable { .. }
         | K::Recipe { .. }

@@ -22,6 +22,6 @@ pub use model::{
 };
 pub use plan::{ArtifactPlan, Layout, MAX_FILES};
 pub use reader::Artifact;
-pub(crate) use temp::remove_kept;
+pub(crate) use temp::{kept_path, open_plain};
 pub use verify::{Gap, NonFinite, Progress, StructureReport, TensorValues, ValueOptions, ValueReport};
 pub use writer::{ArtifactWriter, Written};

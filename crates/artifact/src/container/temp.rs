@@ -46,11 +46,8 @@ impl TempFile {
     pub(super) fn kept(target: &Path, continued: bool) -> Result<Self, ArtifactError> {
         check_target(target)?;
         let temporary = kept_path(target);
-        let file = OpenOptions::new().read(true).write(true).create_new(!continued).open(&temporary);
-        let file = file.map_err(|e| {
-            let what = if continued { "cannot continue in" } else { "cannot create" };
-            ArtifactError::io(what, e).with_path(&temporary)
-        })?;
+        let what = if continued { "cannot continue in" } else { "cannot create" };
+        let file = open_plain(&temporary, OpenOptions::new().create_new(!continued), what)?;
         let (target, temporary) = (target.to_path_buf(), Some(temporary));
         Ok(Self { file, target, temporary, published: false, kept: true })
     }
@@ -164,23 +161,45 @@ impl Drop for TempFile {
     }
 }
 
+/// Opens for reading and writing a file that is found by its name alone, and may have been left there by anyone: a
+/// regular one, never through a symbolic link, and without waiting for the other end of a pipe.
+pub(crate) fn open_plain(
+    path: &Path,
+    options: &mut OpenOptions,
+    what: &'static str,
+) -> Result<File, ArtifactError> {
+    let check = |kind: std::fs::FileType| {
+        let problem = if kind.is_symlink() {
+            "is a symbolic link, which is not followed here"
+        } else if !kind.is_file() {
+            "is no regular file"
+        } else {
+            return Ok(());
+        };
+        Err(ArtifactError::new(K::TargetPath { problem }).with_path(path))
+    };
+    let fail = |e| ArtifactError::io(what, e).with_path(path);
+    if let Ok(found) = path.symlink_metadata() {
+        check(found.file_type())?;
+    }
+    #[cfg(unix)]
+    {
+        use rustix::fs::OFlags;
+        use std::os::unix::fs::OpenOptionsExt;
+        options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32);
+    }
+    let file = options.read(true).write(true).open(path).map_err(fail)?;
+    // The name may have become another file's meanwhile.
+    check(file.metadata().map_err(fail)?.file_type())?;
+    Ok(file)
+}
+
 /// Name of the temporary file that [`TempFile::kept`] uses.
-pub(super) fn kept_path(target: &Path) -> PathBuf {
+pub(crate) fn kept_path(target: &Path) -> PathBuf {
     let mut name = std::ffi::OsString::from(".");
     name.push(target.file_name().unwrap_or_default());
     name.push(".resume");
     target.with_file_name(name)
-}
-
-/// Removes the temporary file that [`TempFile::kept`] would use, if there is one.
-pub(crate) fn remove_kept(target: &Path) -> Result<(), ArtifactError> {
-    let path = kept_path(target);
-    match std::fs::remove_file(&path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => {
-            Err(ArtifactError::io("cannot remove an old temporary file", e).with_path(&path))
-        }
-        _ => Ok(()),
-    }
 }
 
 fn check_target(target: &Path) -> Result<(), ArtifactError> {
@@ -308,6 +327,12 @@ mod tests {
         drop(temp);
         assert_eq!(names(dir.path()), [".x.resume"]);
         assert!(TempFile::kept(&target, false).is_err());
+        std::fs::create_dir(kept_path(&dir.path().join("z"))).unwrap();
+        for continued in [true, false] {
+            let e = TempFile::kept(&dir.path().join("z"), continued).unwrap_err();
+            assert!(matches!(e.kind(), K::TargetPath { .. }), "{e}");
+        }
+        std::fs::remove_dir(kept_path(&dir.path().join("z"))).unwrap();
         let mut temp = TempFile::kept(&target, true).unwrap();
         temp.write_at(0, b"ab").unwrap();
         let mut back = [0; 3];

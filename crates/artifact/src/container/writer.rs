@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,7 +11,7 @@ use super::header;
 use super::json::Json;
 use super::model::Span;
 use super::plan::Layout;
-use super::temp::{TempFile, directory_of, sync_directory};
+use super::temp::{TempFile, directory_of, kept_path, sync_directory};
 use super::writeback::WriteBack;
 use crate::error::{ArtifactError, ArtifactErrorKind as K};
 
@@ -65,25 +65,45 @@ impl ArtifactWriter {
         Ok(Self::with_files(layout, temps))
     }
 
-    /// A writer whose temporary files have names and stay when it is dropped unfinished. `continued` tells whether
-    /// they were there: then all of them must have their lengths.
+    /// A writer whose temporary files have names and stay when it is dropped unfinished. If `continued`, those that
+    /// are there must have their lengths (or none, just after they were created); else none may be there.
     pub(crate) fn resumable(layout: Layout, continued: bool) -> Result<Self, ArtifactError> {
-        let mut temps = Vec::new();
+        let mut temps: Vec<TempFile> = Vec::new();
         for (path, bytes) in layout.files() {
-            let temp = TempFile::kept(&path, continued)?;
-            if continued {
-                let fail = |e| ArtifactError::io("cannot read the file's length", e).with_path(temp.target());
-                let found = temp.file().metadata().map_err(fail)?.len();
-                if found != bytes {
-                    let kind = K::FileLength { found, wanted: bytes };
-                    return Err(ArtifactError::new(kind).with_path(temp.path()));
+            let temp = Self::kept(&path, bytes, continued).inspect_err(|_| {
+                if !continued {
+                    temps.iter_mut().for_each(TempFile::discard);
                 }
-            } else {
-                set_length(&temp, bytes)?;
-            }
+            })?;
             temps.push(temp);
         }
         Ok(Self::with_files(layout, temps))
+    }
+
+    fn kept(target: &Path, bytes: u64, continued: bool) -> Result<TempFile, ArtifactError> {
+        let there = continued && kept_path(target).symlink_metadata().is_ok();
+        let mut temp = TempFile::kept(target, there)?;
+        let fail = |e| ArtifactError::io("cannot read the file's length", e).with_path(target);
+        let found = temp.file().metadata().map_err(fail)?.len();
+        if there && found != 0 && found != bytes {
+            let kind = K::FileLength { found, wanted: bytes };
+            return Err(ArtifactError::new(kind).with_path(temp.path()));
+        }
+        set_length(&temp, bytes).inspect_err(|_| {
+            if !there {
+                temp.discard();
+            }
+        })?;
+        Ok(temp)
+    }
+
+    /// Handles of the temporary files.
+    pub(crate) fn handles(&self) -> Result<Vec<File>, ArtifactError> {
+        let handle = |temp: &TempFile| {
+            let fail = |e| ArtifactError::io("cannot open once more", e).with_path(temp.path());
+            temp.file().try_clone().map_err(fail)
+        };
+        self.temps.iter().map(handle).collect()
     }
 
     fn with_files(layout: Layout, temps: Vec<TempFile>) -> Self {

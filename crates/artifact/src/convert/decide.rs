@@ -9,6 +9,7 @@ use ninfer_formats::{FormatError, FormatId, Scheme, ShapeText, encoded_size};
 use super::encode::TILE;
 use super::planned::MethodUsed;
 use super::recipe::{Method, Target, Treatment};
+use crate::error::quoted;
 use crate::source::{Content, FloatType, IntegerType, SourceTensor, TensorSource};
 
 /// A way that can be gone.
@@ -129,20 +130,20 @@ fn keep(
     tensors: &[&SourceTensor],
     pieces: Pieces<'_>,
 ) -> Result<(FormatId, MethodUsed), String> {
-    let mut found = None;
+    let mut found: Option<(FormatId, MethodUsed)> = None;
     for (t, (p, _)) in tensors.iter().zip(pieces) {
         let cast = MethodUsed::Encode(EncoderId::CastDirect);
         let way = match source.importable(*p).first() {
             Some(&format) => (format, MethodUsed::Import),
             None => match &t.content {
-                Content::Values(FloatType::F16 | FloatType::E4m3) => (FormatId::Fp32, cast),
+                Content::Values(FloatType::F16 | FloatType::E4m3) => (FormatId::Fp32, cast.clone()),
                 Content::Integers(
                     IntegerType::Bool
                     | IntegerType::I8
                     | IntegerType::U8
                     | IntegerType::I16
                     | IntegerType::U16,
-                ) => (FormatId::Int32, cast),
+                ) => (FormatId::Int32, cast.clone()),
                 Content::Values(_) | Content::Integers(_) => {
                     return Err(format!(
                         "no registered format holds the words of {}; name a format to convert them to",
@@ -157,13 +158,21 @@ fn keep(
                 }
             },
         };
-        match &found {
+        match &mut found {
             None => found = Some(way),
-            Some(first) if *first == way => {}
+            // What one part needs to be widened is exact for all of that format.
+            Some(first) if first.0 == way.0 => {
+                if way.1 == cast {
+                    first.1 = way.1;
+                }
+            }
             Some(first) => {
                 return Err(format!(
-                    "the parts of a stack must have one format: {} stays {}, {} {}",
-                    tensors[0].name, first.0, t.name, way.0
+                    "the parts of a stack must have one format: {} becomes {}, {} {}",
+                    quoted(&tensors[0].name),
+                    first.0,
+                    quoted(&t.name),
+                    way.0
                 ));
             }
         }

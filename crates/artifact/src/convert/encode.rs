@@ -8,7 +8,7 @@ use ninfer_formats::encoder::{EncoderId, Params, RowEncoder, RowPlanes, Source, 
 use ninfer_formats::float::bf16;
 use ninfer_formats::import::nvfp4::{check_scales, swizzle_tile};
 use ninfer_formats::layout::BlockScale;
-use ninfer_formats::{FormatError, FormatId, ShapeText, TensorView, encoded_size};
+use ninfer_formats::{FormatError, FormatId, Place, ShapeText, TensorView, encoded_size};
 use ninfer_simd_ops::{Dispatch, decode_f32, encode_nvfp4_tiles, encode_rows, nvfp4_largest};
 
 use super::planned::{MethodUsed, Piece, PlannedTensor, RecipePlan};
@@ -19,7 +19,7 @@ use crate::source::{Content, TensorSource};
 /// Rows of a tile of `nvfp4`.
 pub(super) const TILE: u64 = 128;
 /// Bytes that encoders keep beside the buffers counted here: what a search needs for a row, and stacks.
-const SCRATCH: u64 = 64 << 10;
+pub(super) const SCRATCH: u64 = 64 << 10;
 
 /// Words of some rows of a planned tensor, and the sums of each row's errors.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -189,9 +189,10 @@ impl RecipePlan {
         rows: Range<u64>,
         dispatch: &Dispatch,
     ) -> Result<EncodedRows, ArtifactError> {
-        let need = Need::of(self, self.tensor(tensor)?, rows.end.saturating_sub(rows.start));
+        let t = self.tensor(tensor)?;
+        let need = Need::of(self, t, rows.end.saturating_sub(rows.start));
         let mut buffers = Buffers::default();
-        buffers.fit(&need.unwrap_or_default(), u64::MAX)?;
+        buffers.fit(&need.unwrap_or_default(), u64::MAX).map_err(|e| self.placed(t, &rows, e))?;
         self.encode_into(tensor, rows, dispatch, &mut buffers)?;
         Ok(buffers.out)
     }
@@ -202,8 +203,51 @@ impl RecipePlan {
     /// As [`RecipePlan::encode`].
     pub fn values(&self, tensor: usize, rows: Range<u64>, out: &mut [f32]) -> Result<(), ArtifactError> {
         let t = self.tensor(tensor)?;
-        let (_, piece, rows) = piece_of(t, &rows)?;
-        self.source.read_values(piece.source, rows, out).map_err(|e| e.in_object(&t.name))
+        let (_, piece, source_rows) = piece_of(t, &rows)?;
+        self.source.read_values(piece.source, source_rows, out).map_err(|e| self.placed(t, &rows, e))
+    }
+
+    /// Adds to an error of some rows of a planned tensor the tensor of the source and its rows.
+    pub(super) fn placed(&self, t: &PlannedTensor, rows: &Range<u64>, e: ArtifactError) -> ArtifactError {
+        match piece_of(t, rows) {
+            Ok((_, piece, rows)) => self.in_piece(t, piece, rows, e),
+            Err(_) => e.in_object(&t.name),
+        }
+    }
+
+    fn in_piece(
+        &self,
+        t: &PlannedTensor,
+        piece: &Piece,
+        rows: Range<u64>,
+        e: ArtifactError,
+    ) -> ArtifactError {
+        let e = e.in_object(&t.name);
+        match self.source.tensors().get(piece.source) {
+            Some(tensor) => e.in_tensor(&tensor.name).in_rows(rows),
+            None => e,
+        }
+    }
+
+    /// The error of a whole payload, with its place in the part that it lies in (the first, for what lies in none).
+    pub(super) fn of_payload(&self, t: &PlannedTensor, mut e: FormatError) -> ArtifactError {
+        let mut number = 0;
+        if let FormatError::Invalid { violation, .. } = &mut e {
+            match &mut violation.place {
+                Place::Column { row, .. } | Place::Group { row, .. } | Place::Row { row } => {
+                    if let Ok((at, _, rows)) = piece_of(t, &(*row..row.saturating_add(1))) {
+                        (number, *row) = (at, rows.start);
+                    }
+                }
+                Place::Divisor { index } => number = usize::try_from(*index).unwrap_or(0),
+                Place::Byte { .. } => {}
+            }
+        }
+        let e = ArtifactError::new(K::Format(e));
+        match t.pieces.get(number) {
+            Some(piece) => self.in_piece(t, piece, piece.rows.clone(), e),
+            None => e.in_object(&t.name),
+        }
     }
 
     /// Ranges of rows of a planned tensor that may be encoded on their own, of at most `most` rows (whole tiles for
@@ -236,12 +280,11 @@ impl RecipePlan {
         }
         // The plan has checked that the tensor's rows fit this machine.
         let k = usize::try_from(t.k()).unwrap_or(usize::MAX);
-        let name = self.source.tensor(piece.source)?.name.as_str();
-        let fail = |e: ArtifactError| e.in_tensor(name).in_object(&t.name);
         let mut largest = 0.0f32;
         let mut at = piece.rows.start;
         while at < piece.rows.end {
             let end = at.saturating_add(rows.max(1)).min(piece.rows.end);
+            let fail = |e: ArtifactError| self.in_piece(t, piece, at..end, e);
             values.clear();
             values.resize((end - at) as usize * k, 0.0);
             self.source.read_values(piece.source, at..end, values).map_err(fail)?;
@@ -262,8 +305,9 @@ impl RecipePlan {
             let word = if t.is_encoded() {
                 self.divisor(tensor, number, TILE, dispatch, &mut Vec::new())?.to_bits()
             } else {
-                let global = self.source.nvfp4(piece.source)?.global;
-                global.divisor(number).map_err(|e| ArtifactError::new(K::Format(e)).in_object(&t.name))?
+                let fail = |e| self.in_piece(t, piece, piece.rows.clone(), e);
+                let global = self.source.nvfp4(piece.source).map_err(fail)?.global;
+                global.divisor(number).map_err(|e| fail(ArtifactError::new(K::Format(e))))?
             };
             words.extend_from_slice(&word.to_le_bytes());
         }
@@ -278,12 +322,20 @@ impl RecipePlan {
         buffers: &mut Buffers,
     ) -> Result<(), ArtifactError> {
         let t = self.tensor(tensor)?;
-        let (number, piece, source_rows) = piece_of(t, &rows)?;
-        let name = self.source.tensors().get(piece.source).map_or("", |s| s.name.as_str());
-        let format = |e: FormatError| ArtifactError::new(K::Format(e)).in_tensor(name);
-        let fail = |e: ArtifactError| e.in_tensor(name).in_object(&t.name);
-        let too_large =
-            || ArtifactError::new(K::TooLarge { bytes: rows.end - rows.start }).in_object(&t.name);
+        self.words_into(tensor, t, &rows, dispatch, buffers).map_err(|e| self.placed(t, &rows, e))
+    }
+
+    fn words_into(
+        &self,
+        tensor: usize,
+        t: &PlannedTensor,
+        rows: &Range<u64>,
+        dispatch: &Dispatch,
+        buffers: &mut Buffers,
+    ) -> Result<(), ArtifactError> {
+        let (number, piece, source_rows) = piece_of(t, rows)?;
+        let format = |e: FormatError| ArtifactError::new(K::Format(e));
+        let too_large = || ArtifactError::new(K::TooLarge { bytes: rows.end - rows.start });
         let n = usize::try_from(rows.end - rows.start).map_err(|_| too_large())?;
         let k = usize::try_from(t.k()).map_err(|_| too_large())?;
         let elements = n.checked_mul(k).ok_or_else(too_large)?;
@@ -299,28 +351,23 @@ impl RecipePlan {
                     format: t.format.name(),
                     what: format!("its words come from {}", t.method.name()),
                 };
-                return Err(format(e).in_object(&t.name));
+                return Err(format(e));
             }
             MethodUsed::Import if t.format == FormatId::Nvfp4 => {
-                return import_nvfp4(&*self.source, piece.source, &source_rows, payload).map_err(fail);
+                return import_nvfp4(&*self.source, piece.source, &source_rows, payload);
             }
             MethodUsed::Import => {
                 let mut planes = RowPlanes::of_payload(t.format, n, k, payload).map_err(format)?;
-                return self
-                    .source
-                    .import_rows(piece.source, t.format, source_rows, &mut planes)
-                    .map_err(fail);
+                return self.source.import_rows(piece.source, t.format, source_rows, &mut planes);
             }
             MethodUsed::Encode(_) => {}
         }
         if holds_integers(self, piece) {
             buffers.integers.clear();
             buffers.integers.resize(elements, 0);
-            self.source
-                .read_integers(piece.source, source_rows.clone(), &mut buffers.integers)
-                .map_err(fail)?;
+            self.source.read_integers(piece.source, source_rows.clone(), &mut buffers.integers)?;
             let rows = buffers.integers.chunks_exact(k).map(Values::I64);
-            return cast_rows(t.format, source_rows.start, k, rows, payload).map_err(|e| fail(format(e)));
+            return cast_rows(t.format, source_rows.start, k, rows, payload).map_err(format);
         }
         let divisor = match t.format {
             FormatId::Nvfp4 => self.divisor(tensor, number, n as u64, dispatch, &mut buffers.values)?,
@@ -328,7 +375,7 @@ impl RecipePlan {
         };
         buffers.values.clear();
         buffers.values.resize(elements, 0.0);
-        self.source.read_values(piece.source, source_rows.clone(), &mut buffers.values).map_err(fail)?;
+        self.source.read_values(piece.source, source_rows.clone(), &mut buffers.values)?;
         let weights = importance(self, piece, source_rows.start, tensor, &mut buffers.importance);
         match (&t.method, t.format) {
             (MethodUsed::Encode(EncoderId::CastDirect), FormatId::Bf16) => {
@@ -343,29 +390,27 @@ impl RecipePlan {
             }
             (MethodUsed::Encode(EncoderId::CastDirect), _) => {
                 let rows = buffers.values.chunks_exact(k).map(Values::F32);
-                cast_rows(t.format, source_rows.start, k, rows, payload).map_err(|e| fail(format(e)))?;
+                cast_rows(t.format, source_rows.start, k, rows, payload).map_err(format)?;
             }
             (MethodUsed::Encode(encoder), FormatId::Nvfp4) => {
                 let params = Params { importance: weights, negative_scales: t.negative_scales };
-                let encoder = Nvfp4Encoder::new(*encoder, k, divisor, params).map_err(|e| fail(format(e)))?;
+                let encoder = Nvfp4Encoder::new(*encoder, k, divisor, params).map_err(format)?;
                 let [codes, scales, word] = nvfp4::planes(n, k, payload).map_err(format)?;
                 word.copy_from_slice(&divisor.to_le_bytes());
                 let source = Source::F32(&buffers.values);
-                encode_nvfp4_tiles(&encoder, source, source_rows.start, codes, scales, dispatch)
-                    .map_err(|e| fail(e.into()))?;
+                encode_nvfp4_tiles(&encoder, source, source_rows.start, codes, scales, dispatch)?;
             }
             (MethodUsed::Encode(encoder), _) => {
                 let params = Params { importance: weights, negative_scales: t.negative_scales };
-                let encoder = RowEncoder::new(t.format, *encoder, k, params).map_err(|e| fail(format(e)))?;
+                let encoder = RowEncoder::new(t.format, *encoder, k, params).map_err(format)?;
                 let planes = RowPlanes::of_payload(t.format, n, k, payload).map_err(format)?;
-                encode_rows(&encoder, Source::F32(&buffers.values), source_rows.start, planes, dispatch)
-                    .map_err(|e| fail(e.into()))?;
+                encode_rows(&encoder, Source::F32(&buffers.values), source_rows.start, planes, dispatch)?;
             }
             _ => {}
         }
         if t.format != FormatId::Int32 {
-            let view = TensorView::new(t.format, &[n as u64, k as u64], 1, &buffers.out.payload)
-                .map_err(|e| fail(format(e)))?;
+            let view =
+                TensorView::new(t.format, &[n as u64, k as u64], 1, &buffers.out.payload).map_err(format)?;
             compare(&view, &buffers.values, weights, &mut buffers.decoded, &mut buffers.out.statistics)?;
         }
         Ok(())

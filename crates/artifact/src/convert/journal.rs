@@ -2,9 +2,11 @@
 //! are complete on the disk.
 //!
 //! The journal of `x.ninfer` is `.x.ninfer.journal`, the temporary files are `.x.ninfer.resume` and so on. Both exist
-//! only for conversions that ask for it. A line is added when a tensor's bytes have reached the disk; a last line that
-//! is cut short does not count. The process that writes holds a lock on the journal.
+//! only for conversions that ask for it. A line is added when a tensor's bytes have reached the disk. Each line ends in
+//! a digest of itself (and of the first one), so that a line that was cut short or changed does not count. The process
+//! that writes holds a lock on the journal.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -15,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use super::planned::{RecipePlan, hex};
 use super::statistics::{RowStatistics, TensorStatistics};
-use crate::container::{ArtifactWriter, Json};
+use crate::container::{ArtifactWriter, Json, Layout, kept_path, open_plain};
 use crate::error::{ArtifactError, ArtifactErrorKind as K};
 
 /// Bytes written between two synchronisations.
@@ -24,6 +26,10 @@ const STEP: u64 = 64 << 20;
 const WAIT: Duration = Duration::from_secs(5);
 /// Largest journal that is read.
 const MAX_BYTES: u64 = 256 << 20;
+/// Begins the last member of a line, the SHA-256 of what stands before it.
+const SEAL: &str = ",\"digest\":\"";
+/// Bytes of that member to the end of the line.
+const SEAL_BYTES: usize = SEAL.len() + 64 + 2;
 
 /// A complete tensor.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,10 +39,14 @@ pub(super) struct Entry {
     pub(super) statistics: Option<TensorStatistics>,
 }
 
-/// The journal of a running conversion.
+/// The journal of a running conversion. Dropping it notes what is complete.
 #[derive(Debug)]
 pub(super) struct Journal {
     path: PathBuf,
+    // Digest of the first line.
+    head: String,
+    // The files whose contents must be on the disk before a line says so.
+    files: Vec<File>,
     state: Mutex<State>,
 }
 
@@ -65,7 +75,7 @@ impl Journal {
     pub(super) fn begin(
         plan: &RecipePlan,
         target: &Path,
-    ) -> Result<(ArtifactWriter, Option<Self>, Vec<Entry>), ArtifactError> {
+    ) -> Result<(Self, ArtifactWriter, Vec<Entry>), ArtifactError> {
         // Refuse a bad target before anything is created.
         let fresh = plan.layout(target)?;
         if target.symlink_metadata().is_ok() {
@@ -76,13 +86,9 @@ impl Journal {
             let path = path.clone();
             move |e: io::Error| ArtifactError::io(what, e).with_path(&path)
         };
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(fail("cannot open the journal"))?;
+        let created = path.symlink_metadata().is_err();
+        let mut options = OpenOptions::new();
+        let mut file = open_plain(&path, options.create(true).truncate(false), "cannot open the journal")?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -101,24 +107,19 @@ impl Journal {
         let mut lines = text[..whole].split_inclusive(|&b| b == b'\n');
         let plan_digest = digest(plan, target)?;
         let source = plan.source.identity();
-        let Some(head) = lines.next() else {
-            // Nothing of an earlier run counts, whatever its temporary files hold.
-            file.set_len(0).map_err(fail("cannot write the journal"))?;
-            let writer = new_writer(fresh).inspect_err(|_| {
-                let _ = std::fs::remove_file(&path);
+        let Some(line) = lines.next() else {
+            let begun = Self::begin_anew(fresh, &mut file, plan_digest, source, &path);
+            let (writer, head) = begun.inspect_err(|_| {
+                if created {
+                    let _ = std::fs::remove_file(&path);
+                }
             })?;
-            let id = hex(&writer.layout().directory().artifact_id());
-            let head = Json::object([
-                ("plan", Json::from(plan_digest)),
-                ("source", source),
-                ("artifact_id", id.into()),
-            ]);
-            write_line(&mut file, 0, &head).map_err(fail("cannot write the journal"))?;
-            let state = Mutex::new(State { file, waiting: Vec::new(), bytes: 0, last: Instant::now() });
-            return Ok((writer, Some(Self { path, state }), Vec::new()));
+            return Ok((Self::new(path, head, &writer, file)?, writer, Vec::new()));
         };
         let refuse = |what| Err(ArtifactError::new(K::CannotResume { what }).with_path(&path));
-        let head = Json::parse(head, 0).map_err(|e| e.with_path(&path))?;
+        let Some((head, seal)) = unsealed(line, "") else {
+            return refuse("the first line of its journal is damaged, or of another version");
+        };
         if head.get("source") != Some(&source) {
             return refuse("the source has changed since");
         }
@@ -131,62 +132,79 @@ impl Journal {
         if plan.options.artifact_id.is_some_and(|given| given != id) {
             return refuse("it has another artifact id");
         }
-        let mut entries = Vec::new();
-        let mut end = whole as u64;
-        let mut at = 0u64;
-        for line in text[..whole].split_inclusive(|&b| b == b'\n') {
-            if at > 0 {
-                match Json::parse(line, at).ok().as_ref().and_then(parse_entry) {
-                    Some(entry) => entries.push(entry),
-                    None => {
-                        // From a line that was damaged on, nothing counts.
-                        end = at;
-                        break;
-                    }
-                }
+        // The last word on each tensor; one whose line is damaged is done again.
+        let mut entries = BTreeMap::new();
+        for line in lines {
+            if let Some(entry) = unsealed(line, &seal).as_ref().and_then(|(json, _)| parse_entry(json)) {
+                entries.insert(entry.tensor, entry);
             }
-            at += line.len() as u64;
         }
-        entries.sort_by_key(|e| e.tensor);
-        entries.dedup_by_key(|e| e.tensor);
-        file.set_len(end).map_err(fail("cannot write the journal"))?;
+        file.set_len(whole as u64).map_err(fail("cannot write the journal"))?;
         let writer = ArtifactWriter::resumable(plan.layout_as(target, Some(id))?, true)?;
+        Ok((Self::new(path, seal, &writer, file)?, writer, entries.into_values().collect()))
+    }
+
+    /// Writes the first line and then creates the temporary files: where they are without it, they are not ours.
+    fn begin_anew(
+        layout: Layout,
+        file: &mut File,
+        plan: String,
+        source: Json,
+        path: &Path,
+    ) -> Result<(ArtifactWriter, String), ArtifactError> {
+        for (target, _) in layout.files() {
+            let temporary = kept_path(&target);
+            if temporary.symlink_metadata().is_ok() {
+                let what = "it has no journal, and may be something else";
+                return Err(ArtifactError::new(K::CannotResume { what }).with_path(&temporary));
+            }
+        }
+        let id = hex(&layout.directory().artifact_id());
+        let head = Json::object([("plan", Json::from(plan)), ("source", source), ("artifact_id", id.into())]);
+        let (line, seal) = sealed(&head, "");
+        let fail = |e| ArtifactError::io("cannot write the journal", e).with_path(path);
+        file.set_len(0).map_err(fail)?;
+        file.seek(SeekFrom::Start(0)).map_err(fail)?;
+        file.write_all(line.as_bytes()).map_err(fail)?;
+        file.sync_data().map_err(fail)?;
+        let writer = ArtifactWriter::resumable(layout, false).inspect_err(|_| drop(file.set_len(0)))?;
+        Ok((writer, seal))
+    }
+
+    fn new(path: PathBuf, head: String, writer: &ArtifactWriter, file: File) -> Result<Self, ArtifactError> {
         let state = Mutex::new(State { file, waiting: Vec::new(), bytes: 0, last: Instant::now() });
-        Ok((writer, Some(Self { path, state }), entries))
+        Ok(Self { path, head, files: writer.handles()?, state })
     }
 
     /// Notes a complete tensor. It counts once its bytes are on the disk, which is seen to from time to time.
-    pub(super) fn note(
-        &self,
-        entry: Entry,
-        bytes: u64,
-        writer: &ArtifactWriter,
-    ) -> Result<(), ArtifactError> {
+    pub(super) fn note(&self, entry: Entry, bytes: u64) -> Result<(), ArtifactError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.waiting.push(entry);
         state.bytes = state.bytes.saturating_add(bytes);
         if state.bytes < STEP && state.last.elapsed() < WAIT {
             return Ok(());
         }
-        self.write(&mut state, writer)
+        self.write(&mut state)
     }
 
     /// Brings everything that is complete to the disk.
-    pub(super) fn flush(&self, writer: &ArtifactWriter) -> Result<(), ArtifactError> {
+    pub(super) fn flush(&self) -> Result<(), ArtifactError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        self.write(&mut state, writer)
+        self.write(&mut state)
     }
 
-    fn write(&self, state: &mut State, writer: &ArtifactWriter) -> Result<(), ArtifactError> {
+    fn write(&self, state: &mut State) -> Result<(), ArtifactError> {
         if state.waiting.is_empty() {
             return Ok(());
         }
-        writer.synchronize()?;
+        for file in &self.files {
+            let fail = |e| ArtifactError::io("cannot write to disk", e).with_path(&self.path);
+            file.sync_data().map_err(fail)?;
+        }
         let fail = |e| ArtifactError::io("cannot write the journal", e).with_path(&self.path);
         let mut text = String::new();
         for entry in state.waiting.drain(..) {
-            text.push_str(&entry_json(&entry).to_string());
-            text.push('\n');
+            text.push_str(&sealed(&entry_json(&entry), &self.head).0);
         }
         state.bytes = 0;
         state.last = Instant::now();
@@ -196,24 +214,44 @@ impl Journal {
     }
 
     /// Removes the journal: the conversion is finished.
-    pub(super) fn remove(self) {
+    pub(super) fn remove(mut self) {
+        self.state.get_mut().unwrap_or_else(PoisonError::into_inner).waiting.clear();
         // The artifact is complete either way; a journal left behind is refused or overwritten later.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// Temporary files of a run that left no journal are worthless.
-fn new_writer(layout: crate::container::Layout) -> Result<ArtifactWriter, ArtifactError> {
-    for (path, _) in layout.files() {
-        crate::container::remove_kept(&path)?;
+impl Drop for Journal {
+    fn drop(&mut self) {
+        // Whoever wants to know calls [`Journal::flush`] before.
+        let _ = self.flush();
     }
-    ArtifactWriter::resumable(layout, false)
 }
 
-fn write_line(file: &mut File, at: u64, json: &Json) -> io::Result<()> {
-    file.seek(SeekFrom::Start(at))?;
-    file.write_all(format!("{json}\n").as_bytes())?;
-    file.sync_data()
+/// A line of the journal whose first line has the digest `head`, and its own digest.
+fn sealed(json: &Json, head: &str) -> (String, String) {
+    let text = json.to_string();
+    let body = text.strip_suffix('}').unwrap_or(&text);
+    let seal = seal(head, body.as_bytes());
+    (format!("{body}{SEAL}{seal}\"}}\n"), seal)
+}
+
+/// What a line says, and its digest, if that is right.
+fn unsealed(line: &[u8], head: &str) -> Option<(Json, String)> {
+    let line = line.strip_suffix(b"\n")?;
+    let (body, end) = line.split_at(line.len().checked_sub(SEAL_BYTES)?);
+    let seal = seal(head, body);
+    if end != format!("{SEAL}{seal}\"}}").as_bytes() {
+        return None;
+    }
+    Some((Json::parse(line, 0).ok()?, seal))
+}
+
+fn seal(head: &str, body: &[u8]) -> String {
+    let mut hasher = Sha256::new();
+    hasher.update(head.as_bytes());
+    hasher.update(body);
+    hex(&hasher.finalize())
 }
 
 /// What must be the same for two runs to make one artifact: the directory without its id, which is fixed here for the
@@ -275,6 +313,23 @@ fn parse_entry(json: &Json) -> Option<Entry> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sealed_line_is_read_unless_any_byte_changed() {
+        let json = Json::object([("tensor", Json::from(7u64)), ("sha256", "ab".into())]);
+        for head in ["", "cd"] {
+            let (line, own) = sealed(&json, head);
+            let (read, seal) = unsealed(line.as_bytes(), head).unwrap();
+            assert_eq!((read.get("tensor").and_then(Json::as_u64), &seal), (Some(7), &own));
+            assert!(unsealed(line.as_bytes(), "ef").is_none());
+            for at in 0..line.len() {
+                let mut changed = line.clone().into_bytes();
+                changed[at] ^= 1;
+                assert!(unsealed(&changed, head).is_none(), "{at}");
+                assert!(unsealed(&line.as_bytes()[..at], head).is_none());
+            }
+        }
+    }
 
     #[test]
     fn entries_survive_exactly() {

@@ -12,8 +12,10 @@
 //! * Metadata goes to `components.text.config` as far as JSON can say it well, and completely, byte for byte, into a
 //!   resource.
 
+mod check;
 mod compare;
 mod decide;
+mod document;
 mod encode;
 mod geometry;
 mod journal;

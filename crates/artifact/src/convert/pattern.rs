@@ -5,7 +5,7 @@
 //! | `*` | any run of characters, dots too, also none |
 //! | `?` | one character |
 //! | `[abc]`, `[0-9]`, `[!abc]` | one character of the class, or not of it |
-//! | `{a,b,c}` | one of the alternatives, which are literal text |
+//! | `{a,b,c}` | one of the alternatives, which are literal text without braces |
 //! | `{name}` | one or more characters other than `.`, captured as `name` |
 //! | `\x` | the character `x` itself |
 //!
@@ -184,6 +184,11 @@ fn parse(text: &str) -> Result<Vec<Piece>, String> {
             }
             '{' => {
                 let body = until(&mut chars, '}').ok_or("has a { without its }")?;
+                if body.contains('{') {
+                    return Err(
+                        "has a { within braces: they cannot be nested; write the alternatives out".into()
+                    );
+                }
                 if body.contains(',') {
                     Piece::Alternatives(body.split(',').map(str::to_owned).collect())
                 } else {
@@ -314,6 +319,8 @@ mod tests {
             ("{a}{a}", "twice"),
             ("{1a}", "neither"),
             ("{}", "neither"),
+            ("{a,{b,c}}", "nested"),
+            ("{a{n}}", "nested"),
             ("a\\", "backslash"),
             ("re:(", "compiled"),
         ] {

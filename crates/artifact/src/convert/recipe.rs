@@ -1,13 +1,20 @@
 //! Recipes: ordered rules from name patterns to formats, methods and parameters, in TOML or JSON.
 
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 
+use ninfer_formats::FormatId;
 use ninfer_formats::encoder::EncoderId;
-use ninfer_formats::{FormatId, LayoutId, import};
 use serde::Deserialize;
+use serde_json::Value;
 
-use super::pattern::{Pattern, Template, expand};
-use crate::error::{ArtifactError, ArtifactErrorKind as K, quoted};
+use super::check::{check_default, check_rule, rule_label};
+use super::document::{self, Document, Place, Problem};
+use super::pattern::{Pattern, Template};
+use crate::container::Json;
+use crate::error::{ArtifactError, ArtifactErrorKind as K};
 
 /// Largest recipe that is read, in bytes.
 const MAX_BYTES: usize = 16 << 20;
@@ -16,7 +23,7 @@ pub(super) const CALLABLE: &str = "callable:";
 
 /// One string or several.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "neither a text nor a list of texts")]
 pub enum OneOrMore {
     /// One.
     One(String),
@@ -25,7 +32,7 @@ pub enum OneOrMore {
 }
 
 impl OneOrMore {
-    fn list(&self) -> Vec<&str> {
+    pub(super) fn list(&self) -> Vec<&str> {
         match self {
             Self::One(s) => vec![s],
             Self::More(v) => v.iter().map(String::as_str).collect(),
@@ -137,18 +144,6 @@ pub struct ImportanceName {
     pub name: String,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Document {
-    version: Option<u64>,
-    #[serde(default)]
-    rule: Vec<Rule>,
-    #[serde(default)]
-    default: DefaultRule,
-    #[serde(default)]
-    importance_name: Vec<ImportanceName>,
-}
-
 /// A checked recipe.
 #[derive(Clone, Debug)]
 pub struct Recipe {
@@ -228,8 +223,32 @@ impl Recipe {
     /// that is wrong in itself.
     pub fn parse_toml(text: &str) -> Result<Self, ArtifactError> {
         limit(text)?;
-        let document: Document = toml::from_str(text).map_err(|e| problem(e.to_string().trim_end()))?;
-        Self::check(document)
+        let value: Value = toml::from_str(text).map_err(|e| problem(e.to_string().trim_end()))?;
+        if has_null(&value) {
+            return Err(problem("nan and inf are no values of a recipe"));
+        }
+        let (document, problems) = document::read(value);
+        Self::check(document, problems)
+    }
+
+    /// Reads a recipe in TOML from a file, whose name is in every error.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is not UTF-8; as [`Recipe::parse_toml`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, ArtifactError> {
+        let path = path.as_ref();
+        let read = || {
+            let fail = |e| ArtifactError::io("cannot read the recipe", e);
+            let mut bytes = Vec::new();
+            File::open(path)
+                .map_err(fail)?
+                .take(MAX_BYTES as u64 + 1)
+                .read_to_end(&mut bytes)
+                .map_err(fail)?;
+            let text = String::from_utf8(bytes).map_err(|e| problem(&format!("it is not UTF-8: {e}")))?;
+            Self::parse_toml(&text)
+        };
+        read().map_err(|e| e.with_path(path))
     }
 
     /// Reads a recipe in JSON, with the same members as in TOML.
@@ -238,8 +257,11 @@ impl Recipe {
     /// As [`Recipe::parse_toml`].
     pub fn parse_json(text: &str) -> Result<Self, ArtifactError> {
         limit(text)?;
-        let document: Document = serde_json::from_str(text).map_err(|e| problem(&e.to_string()))?;
-        Self::check(document)
+        // Refuses members that come twice, of which the next reader would take the last.
+        Json::parse(text.as_bytes(), 0).map_err(|e| problem(&e.to_string()))?;
+        let value: Value = serde_json::from_str(text).map_err(|e| problem(&e.to_string()))?;
+        let (document, problems) = document::read(value);
+        Self::check(document, problems)
     }
 
     /// A recipe of these rules.
@@ -251,40 +273,49 @@ impl Recipe {
         default: DefaultRule,
         names: Vec<ImportanceName>,
     ) -> Result<Self, ArtifactError> {
-        Self::check(Document { version: None, rule: rules, default, importance_name: names })
+        let number = |i: usize| i + 1;
+        let rules = rules.into_iter().enumerate().map(|(i, r)| (number(i), r)).collect();
+        let names = names.into_iter().enumerate().map(|(i, n)| (number(i), n)).collect();
+        Self::check(Document { version: None, rules, default, names }, Vec::new())
     }
 
-    fn check(document: Document) -> Result<Self, ArtifactError> {
-        let mut problems = Vec::new();
-        let mut note = |place: String, e: String| problems.push(format!("{place}: {e}"));
+    fn check(document: Document, mut problems: Vec<Problem>) -> Result<Self, ArtifactError> {
+        let mut note = |place: Place, what: String| problems.push(Problem { place, what });
         if let Some(version) = document.version.filter(|&v| v != 1) {
-            note("version".into(), format!("is {version}; this reader knows 1"));
+            note(Place::Top, format!("version is {version}; this reader knows 1"));
         }
         let mut rules = Vec::new();
-        for (i, rule) in document.rule.iter().enumerate() {
+        for (number, rule) in &document.rules {
             match check_rule(rule) {
                 Ok(checked) => rules.push(checked),
-                Err(e) => note(format!("rule {}{}", i + 1, place(rule)), e),
+                Err(faults) => {
+                    let place = || Place::Rule(*number, rule_label(rule));
+                    faults.into_iter().for_each(|e| note(place(), e));
+                }
             }
         }
-        let default = check_default(&document.default).unwrap_or_else(|e| {
-            note("default".into(), e);
+        let default = check_default(&document.default).unwrap_or_else(|faults| {
+            faults.into_iter().for_each(|e| note(Place::Default, e));
             None
         });
         let mut names = Vec::new();
-        for (i, n) in document.importance_name.iter().enumerate() {
+        for (number, n) in &document.names {
             let both = Pattern::new(&n.pattern)
                 .map_err(|e| format!("the pattern {e}"))
                 .and_then(|p| Template::new(&n.name, p.names()).map(|t| (p, t)));
             match both {
                 Ok(both) => names.push(both),
-                Err(e) => note(format!("importance_name {} ({})", i + 1, quoted(&n.pattern)), e),
+                Err(e) => note(Place::Name(*number, n.pattern.clone()), e),
             }
         }
         if !problems.is_empty() {
-            return Err(problem(&problems.join("\n  ")));
+            problems.sort_by_key(|p| p.place.order());
+            let list: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            return Err(problem(&list.join("\n  ")));
         }
-        let text = format!("{:?} {:?} {:?}", document.rule, document.default, document.importance_name);
+        let rules_text: Vec<&Rule> = document.rules.iter().map(|(_, r)| r).collect();
+        let names_text: Vec<&ImportanceName> = document.names.iter().map(|(_, n)| n).collect();
+        let text = format!("{rules_text:?} {:?} {names_text:?}", document.default);
         Ok(Self { rules, default, names, text })
     }
 
@@ -309,6 +340,16 @@ impl Recipe {
     }
 }
 
+/// TOML has no null: this is what its numbers become that are not finite.
+fn has_null(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(list) => list.iter().any(has_null),
+        Value::Object(members) => members.values().any(has_null),
+        _ => false,
+    }
+}
+
 fn limit(text: &str) -> Result<(), ArtifactError> {
     if text.len() > MAX_BYTES {
         return Err(problem(&format!("it has {} bytes; a recipe has at most {MAX_BYTES}", text.len())));
@@ -318,148 +359,6 @@ fn limit(text: &str) -> Result<(), ArtifactError> {
 
 fn problem(message: &str) -> ArtifactError {
     ArtifactError::new(K::Recipe { message: message.to_owned() })
-}
-
-fn place(rule: &Rule) -> String {
-    match (&rule.pattern, &rule.stack) {
-        (Some(p), _) => format!(" ({})", quoted(p)),
-        (None, Some(s)) => format!(" ({})", quoted(&s.list().join(" + "))),
-        (None, None) => String::new(),
-    }
-}
-
-fn check_rule(rule: &Rule) -> Result<Checked, String> {
-    let (patterns, stack) = match (&rule.pattern, &rule.stack) {
-        (Some(p), None) => (vec![p.clone()], false),
-        (None, Some(OneOrMore::One(p))) => (expand(p).map_err(|e| format!("the stack {e}"))?, true),
-        (None, Some(OneOrMore::More(list))) => (list.clone(), true),
-        _ => return Err("needs either match or stack".into()),
-    };
-    if stack && patterns.len() < 2 {
-        return Err("stack needs two patterns or more".into());
-    }
-    let patterns = patterns
-        .iter()
-        .map(|p| Pattern::new(p).map_err(|e| format!("the pattern {} {e}", quoted(p))))
-        .collect::<Result<Vec<_>, _>>()?;
-    let names = patterns[0].names();
-    let mut parts = Vec::new();
-    for p in &patterns[1..] {
-        parts.push(Template::new(p.text(), names).map_err(|e| format!("the part {} {e}", quoted(p.text())))?);
-        if p.names().len() != names.len() {
-            return Err(format!("the part {} lacks captures of the first", quoted(p.text())));
-        }
-    }
-    let name = rule.name.as_deref().map(|n| Template::new(n, names).map_err(|e| format!("the name {e}")));
-    let name = name.transpose()?;
-    let rows = match rule.rows {
-        Some([begin, end]) if begin >= end => return Err(format!("the rows [{begin}, {end}) are empty")),
-        rows => rows.map(|[begin, end]| (begin, end)),
-    };
-    if stack && name.is_none() {
-        return Err("a stack needs a name for the parent".into());
-    }
-    if stack && (rows.is_some() || rule.drop) {
-        return Err("a stack takes neither rows nor drop".into());
-    }
-    if !stack && rule.bind.is_some() {
-        return Err("only a stack takes bind".into());
-    }
-    let bind = rule.bind.unwrap_or_default();
-    let checked =
-        |treatment| Checked { patterns, parts, name, rows, bind, optional: rule.optional, treatment, stack };
-    if rule.drop {
-        let other = [
-            ("format", rule.format.is_some()),
-            ("method", rule.method.is_some()),
-            ("layout", rule.layout.is_some()),
-            ("name", rule.name.is_some()),
-            ("fallback", rule.fallback.is_some()),
-            ("negative_scales", rule.negative_scales),
-        ];
-        if let Some((member, _)) = other.iter().find(|(_, given)| *given) {
-            return Err(format!("drop takes no {member}"));
-        }
-        return Ok(checked(None));
-    }
-    let format =
-        rule.format.as_deref().ok_or("needs a format (a registered one, or keep), or drop = true")?;
-    let treatment = check_treatment(
-        format,
-        rule.method.as_deref(),
-        rule.negative_scales,
-        rule.importance,
-        rule.fallback.as_ref(),
-    )?;
-    if let Some(layout) = &rule.layout {
-        let layout = LayoutId::from_name(layout).map_err(|e| e.to_string())?;
-        match treatment.target {
-            Target::Keep => return Err("layout needs a named format".into()),
-            Target::Format(format) => layout.check(format).map_err(|e| e.to_string())?,
-        }
-    }
-    Ok(checked(Some(treatment)))
-}
-
-fn check_default(rule: &DefaultRule) -> Result<Option<Treatment>, String> {
-    if rule.format == "refuse" {
-        return Ok(None);
-    }
-    check_treatment(
-        &rule.format,
-        rule.method.as_deref(),
-        rule.negative_scales,
-        rule.importance,
-        rule.fallback.as_ref(),
-    )
-    .map(Some)
-}
-
-fn check_treatment(
-    format: &str,
-    method: Option<&str>,
-    negative_scales: bool,
-    importance: ImportanceUse,
-    fallback: Option<&OneOrMore>,
-) -> Result<Treatment, String> {
-    let target = target(format)?;
-    let method = match method {
-        None => Method::Auto,
-        Some(import::METHOD) => Method::Import,
-        Some(name) => match name.strip_prefix(CALLABLE) {
-            Some("") => return Err("the callable has no name".into()),
-            Some(own) => Method::Callable(own.to_owned()),
-            None => Method::Encoder(EncoderId::from_name(name).map_err(|e| e.to_string())?),
-        },
-    };
-    let encoder = match (&method, target) {
-        (Method::Encoder(_) | Method::Callable(_), Target::Keep) => {
-            return Err("keep copies words: it takes no method but import_encoded".into());
-        }
-        (Method::Encoder(encoder), Target::Format(format)) => {
-            encoder.check(format).map_err(|e| e.to_string())?;
-            Some(*encoder)
-        }
-        (Method::Auto, Target::Format(format)) => EncoderId::default_for(format),
-        _ => None,
-    };
-    let name = encoder.map_or("keep or an import", EncoderId::name);
-    if negative_scales && !encoder.is_some_and(|e| e.spec().negative_scales) {
-        return Err(format!("{name} takes no negative_scales"));
-    }
-    let callable = matches!(method, Method::Callable(_));
-    if importance == ImportanceUse::Required && !callable && !encoder.is_some_and(|e| e.spec().importance) {
-        return Err(format!("{name} takes no importance"));
-    }
-    let fallback = fallback.map_or(Ok(Vec::new()), |f| f.list().into_iter().map(self::target).collect());
-    Ok(Treatment { target, method, negative_scales, importance, fallback: fallback? })
-}
-
-fn target(name: &str) -> Result<Target, String> {
-    if name == "keep" {
-        return Ok(Target::Keep);
-    }
-    FormatId::from_name(name).map(Target::Format).map_err(|e| e.to_string())
 }
 
 impl fmt::Display for Target {
@@ -549,9 +448,9 @@ method = "grouped_absmax"
     #[test]
     fn every_rule_has_its_refusal() {
         for (text, why) in [
-            ("x = 1", "unknown field"),
+            ("x = 1", "unknown member"),
             ("version = 2", "this reader knows 1"),
-            ("[[rule]]\nmatch = 'a'\nformat = 'keep'\nformats = 'keep'", "unknown field"),
+            ("[[rule]]\nmatch = 'a'\nformat = 'keep'\nformats = 'keep'", "unknown member"),
             ("[[rule]]\nformat = 'keep'", "either match or stack"),
             ("[[rule]]\nmatch = 'a'\nstack = ['a', 'b']\nformat = 'keep'", "either match or stack"),
             ("[[rule]]\nstack = ['a']\nname = 'n'\nformat = 'keep'", "two patterns"),

@@ -11,7 +11,7 @@ use ninfer_formats::{FormatError, FormatId, TensorView};
 use ninfer_simd_ops::{Dispatch, Isa};
 use sha2::{Digest, Sha256};
 
-use super::encode::{Buffers, Need, TILE, compare, importance, piece_of, units};
+use super::encode::{Buffers, Need, SCRATCH, TILE, compare, importance, piece_of, units};
 use super::geometry::{gaps, planes};
 use super::journal::{Entry, Journal};
 use super::planned::{MethodUsed, PlannedTensor, RecipePlan, hex};
@@ -59,7 +59,8 @@ pub(super) struct Done {
     pub(super) statistics: Option<TensorStatistics>,
 }
 
-/// A conversion being written. Dropping it unfinished leaves nothing behind, unless it can be resumed.
+/// A conversion being written. Dropping it unfinished leaves nothing behind, or if it can be resumed, what is needed
+/// for that.
 #[derive(Debug)]
 pub struct Session {
     plan: Arc<RecipePlan>,
@@ -79,7 +80,8 @@ impl Session {
     /// Lays the artifact out and creates its temporary files, or finds those of an interrupted conversion.
     ///
     /// # Errors
-    /// Those of [`RecipePlan::layout`]; a target that exists; a memory budget that one row of some tensor exceeds;
+    /// Those of [`RecipePlan::layout`]; a target that exists; a memory budget that one row of some tensor exceeds (the
+    /// least that suffices is named);
     /// with `resume`, an interrupted conversion of another plan or from a source that has changed since.
     pub fn start(
         plan: Arc<RecipePlan>,
@@ -95,7 +97,8 @@ impl Session {
         let (threads, most_rows) = share(&plan, memory, wanted)?;
         plan.source.check_unchanged()?;
         let (writer, journal, entries) = if options.resume {
-            Journal::begin(&plan, target)?
+            let (journal, writer, entries) = Journal::begin(&plan, target)?;
+            (writer, Some(journal), entries)
         } else {
             (plan.layout(target)?.create()?, None, Vec::new())
         };
@@ -202,7 +205,8 @@ impl Session {
         let failed: Mutex<Option<(u64, ArtifactError)>> = Mutex::new(None);
         let held: Vec<AtomicU64> = (0..self.threads).map(|_| AtomicU64::new(0)).collect();
         let total = self.plan.payload_bytes();
-        let mut cancelled = false;
+        let mut cancelled = progress(self.done_bytes(), total).is_break();
+        stop.store(cancelled, Ordering::Relaxed);
         std::thread::scope(|scope| {
             let (sender, receiver) = mpsc::channel::<()>();
             for worker in 0..self.threads.min(work.len()) {
@@ -234,29 +238,27 @@ impl Session {
             }
             drop(sender);
             loop {
-                if !cancelled && progress(self.done_bytes(), total).is_break() {
-                    cancelled = true;
-                    stop.store(true, Ordering::Relaxed);
-                }
                 match receiver.recv_timeout(TICK) {
                     Ok(()) => while receiver.try_recv().is_ok() {},
                     Err(mpsc::RecvTimeoutError::Timeout) => {}
                     Err(mpsc::RecvTimeoutError::Disconnected) => break,
                 }
+                if !cancelled && progress(self.done_bytes(), total).is_break() {
+                    cancelled = true;
+                    stop.store(true, Ordering::Relaxed);
+                }
             }
         });
         if let Some((_, e)) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            self.settle()?;
+            // The first error counts.
+            let _ = self.checkpoint();
             return Err(e);
         }
         if !cancelled {
             cancelled = progress(self.done_bytes(), total).is_break();
         }
-        if cancelled {
-            self.settle()?;
-            return Err(self.cancelled());
-        }
-        self.settle()
+        self.checkpoint()?;
+        if cancelled { Err(self.cancelled()) } else { Ok(()) }
     }
 
     /// The error of a conversion stopped on request.
@@ -269,10 +271,15 @@ impl Session {
         })
     }
 
-    /// Notes complete tensors on the disk.
-    fn settle(&self) -> Result<(), ArtifactError> {
+    /// Brings all complete tensors to the disk and notes them, so that a later run with `resume` takes them over;
+    /// without `resume` nothing is done. It happens by itself from time to time, at the end of [`Session::run`], and
+    /// when the session is dropped, where a refusal goes unheard.
+    ///
+    /// # Errors
+    /// The operating system's refusals.
+    pub fn checkpoint(&self) -> Result<(), ArtifactError> {
         match &self.journal {
-            Some(journal) => journal.flush(&self.writer),
+            Some(journal) => journal.flush(),
             None => Ok(()),
         }
     }
@@ -287,7 +294,8 @@ impl Session {
         let t = &self.plan.tensors[tensor];
         let need = Need::of(&self.plan, t, rows.end - rows.start).unwrap_or_default();
         let limit = (self.memory / self.threads as u64).saturating_sub(DIGEST as u64);
-        let now = buffers.fit(&need, limit)? + DIGEST as u64;
+        let held_now = buffers.fit(&need, limit).map_err(|e| self.plan.placed(t, rows, e))?;
+        let now = held_now + DIGEST as u64;
         held[worker].store(now, Ordering::Relaxed);
         let all = held.iter().map(|h| h.load(Ordering::Relaxed)).sum();
         self.peak.fetch_max(all, Ordering::Relaxed);
@@ -312,17 +320,26 @@ impl Session {
         statistics: &[RowStatistics],
     ) -> Result<(), ArtifactError> {
         let t = self.plan.tensor(tensor)?;
+        self.store_rows(tensor, t, rows, payload, statistics).map_err(|e| self.plan.placed(t, rows, e))
+    }
+
+    fn store_rows(
+        &self,
+        tensor: usize,
+        t: &PlannedTensor,
+        rows: &Range<u64>,
+        payload: &[u8],
+        statistics: &[RowStatistics],
+    ) -> Result<(), ArtifactError> {
         let n = rows.end.saturating_sub(rows.start);
         let k = t.k();
-        let outside = || {
-            let kind = K::SourceRows { begin: rows.start, end: rows.end, rows: t.rows() };
-            ArtifactError::new(kind).in_object(&t.name)
-        };
+        let outside =
+            || ArtifactError::new(K::SourceRows { begin: rows.start, end: rows.end, rows: t.rows() });
         if n == 0 || rows.end > t.rows() || (t.format == FormatId::Nvfp4 && !rows.start.is_multiple_of(TILE))
         {
             return Err(outside());
         }
-        let format = |e: FormatError| ArtifactError::new(K::Format(e)).in_object(&t.name);
+        let format = |e: FormatError| ArtifactError::new(K::Format(e));
         TensorView::new(t.format, &[n, k], 1, payload).map_err(format)?;
         if t.is_encoded() && t.format != FormatId::Int32 && statistics.len() as u64 != n {
             let (what, unit) = ("the statistics", "rows");
@@ -362,7 +379,7 @@ impl Session {
     /// As [`Session::store`]; the first word that breaks a rule of the format.
     pub fn store_payload(&self, tensor: usize, payload: &[u8]) -> Result<(), ArtifactError> {
         let t = self.plan.tensor(tensor)?;
-        let format = |e: FormatError| ArtifactError::new(K::Format(e)).in_object(&t.name);
+        let format = |e: FormatError| self.plan.of_payload(t, e);
         let view = TensorView::new(t.format, &t.shape, t.divisors, payload).map_err(format)?;
         view.validate().map_err(format)?;
         let k = t.k();
@@ -377,7 +394,8 @@ impl Session {
                 buffers.values.resize(((rows.end - rows.start) * k) as usize, 0.0);
                 self.plan.values(tensor, rows.clone(), &mut buffers.values)?;
                 let weights = importance(&self.plan, piece, source_rows.start, tensor, &mut kept);
-                compare(&part, &buffers.values, weights, &mut decoded, &mut statistics)?;
+                compare(&part, &buffers.values, weights, &mut decoded, &mut statistics)
+                    .map_err(|e| self.plan.placed(t, &rows, e))?;
             }
             self.state(tensor).fold.add(rows.start, statistics);
         }
@@ -427,7 +445,7 @@ impl Session {
         state.done = Some(Done { sha256: sha256.clone(), statistics });
         drop(state);
         match &self.journal {
-            Some(journal) => journal.note(Entry { tensor, sha256, statistics }, t.bytes, &self.writer),
+            Some(journal) => journal.note(Entry { tensor, sha256, statistics }, t.bytes),
             None => Ok(()),
         }
     }
@@ -501,9 +519,11 @@ fn cores() -> usize {
 /// where one row is too much for as many.
 fn share(plan: &RecipePlan, memory: u64, wanted: usize) -> Result<(usize, Vec<u64>), ArtifactError> {
     let mut most = 1;
+    // The tensor that needs most, if that is too much: what it needs is the least budget.
+    let mut largest: Option<(u64, &'static str, &PlannedTensor)> = None;
     for t in &plan.tensors {
-        let least = least_rows(t);
-        let need = Need::of(plan, t, least).map_or(u64::MAX, |n| n.total()).saturating_add(DIGEST as u64);
+        let need = Need::of(plan, t, least_rows(t)).map_or(u64::MAX, |n| n.total());
+        let need = need.saturating_add(DIGEST as u64);
         let callable = matches!(t.method, MethodUsed::Callable(_));
         // A method of the caller's gets all values of the tensor at once and gives the whole payload.
         let need = if callable {
@@ -511,17 +531,21 @@ fn share(plan: &RecipePlan, memory: u64, wanted: usize) -> Result<(usize, Vec<u6
         } else {
             need
         };
-        if need > memory {
-            let kind = K::Memory {
-                budget: memory,
-                needed: need,
-                what: if callable { "the whole" } else { "one row" },
+        if need > memory && largest.is_none_or(|(n, ..)| need > n) {
+            let what = match t.format {
+                _ if callable => "the whole",
+                FormatId::Nvfp4 => "a tile of 128 rows",
+                _ => "one row",
             };
-            return Err(ArtifactError::new(kind).in_object(&t.name));
+            largest = Some((need, what, t));
         }
         if !callable {
             most = most.max(need);
         }
+    }
+    if let Some((needed, what, t)) = largest {
+        let kind = K::Memory { budget: memory, needed, fixed: SCRATCH + DIGEST as u64, what };
+        return Err(ArtifactError::new(kind).in_object(&t.name));
     }
     let threads = wanted.min(usize::try_from(memory / most).unwrap_or(usize::MAX)).max(1);
     let budget = (memory / threads as u64 - DIGEST as u64).min(UNIT);
