@@ -308,7 +308,7 @@ class ConvertPlan:
     def __new__(
         cls,
         source: str,
-        recipe: tuple[str, bool],
+        recipe: tuple[str, bool] | tuple[str, bool, str | None],
         importance: str | None,
         options: tuple[bool, int | None, bytes | None, bool],
     ) -> Self: ...

@@ -160,7 +160,7 @@ def _identity(method: Any) -> str:
     return digest.hexdigest()[:12]
 
 
-_Key = tuple[str, tuple[str, bool], str | None, tuple[bool, int | None, bytes | None, bool]]
+_Key = tuple[str, tuple[str, bool, str | None], str | None, tuple[bool, int | None, bytes | None, bool]]
 """All a plan follows from: what another process needs to make the same one."""
 
 
@@ -262,18 +262,19 @@ def plan(
     rule that is wrong or matches nothing, ``OSError``, :class:`~ninfer_rs.FileFormatError`.
     """
     methods: dict[str, Method] = {}
+    text: tuple[str, bool, str | None]
     if recipe is None:
-        text = ("{}", False)
+        text = ("{}", False, None)
     elif isinstance(recipe, (str, os.PathLike)):
         with open(recipe, encoding="utf-8") as file:
             try:
-                text = (file.read(), True)
+                text = (file.read(), True, path_text(recipe))
             except UnicodeDecodeError as error:
                 raise UnsupportedError(f"{path_text(recipe)}: a recipe is UTF-8 text: {error}") from None
     else:
         made = recipe if isinstance(recipe, Recipe) else Recipe(recipe)
         content, methods = made._json()
-        text = (content, False)
+        text = (content, False, None)
     _positive("file_limit", file_limit, "bytes")
     if artifact_id is not None and len(artifact_id) != 16:
         raise UnsupportedError(f"an artifact id has 16 bytes, got {len(artifact_id)}")

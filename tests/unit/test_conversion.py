@@ -299,6 +299,25 @@ def test_arguments_of_the_wrong_kind(model: Path, tmp_path: Path) -> None:
     assert not out.exists()
 
 
+def test_faults_of_a_recipe_name_its_file_and_all_rules(model: Path, tmp_path: Path) -> None:
+    recipe = tmp_path / "r.toml"
+    recipe.write_text('[[rule]]\nmatch = "a"\nfoo = 1\n[[rule]]\nmatch = "b"\nformat = "nope"\nbar = 2\n')
+    with pytest.raises(nr.UnsupportedError) as caught:
+        nr.plan(model, recipe)
+    message = str(caught.value)
+    assert str(recipe) in message and all(
+        word in message for word in ("foo", "nope", "bar", "rule 1", "rule 2")
+    )
+
+
+def test_errors_name_the_tensor_and_its_rows(values: dict[str, Any], tmp_path: Path) -> None:
+    values["blk.1.k.weight"][2, 5] = np.nan
+    nr.gguf.write(tmp_path / "m.gguf", {}, values)
+    rules = [nr.Rule(stack="blk.1.{q,k}.weight", name="qk", format="q4_g64_fp16")]
+    with pytest.raises(nr.UnsupportedError, match=r'tensor "blk\.1\.k\.weight".*row 2, column 5.*NaN'):
+        nr.convert(tmp_path / "m.gguf", tmp_path / "x", rules)
+
+
 def test_an_executor_sees_a_source_that_was_replaced(
     model: Path, values: dict[str, Any], tmp_path: Path
 ) -> None:
