@@ -40,6 +40,8 @@ import ninfer_rs
 found = ' '.join(ninfer_rs.simd.info()['available'])
 assert found == '$isa', found
 assert ninfer_rs.__file__.startswith('$root'), ninfer_rs.__file__"
-  ARM_CPU=$cpu "$root/bin/arm-python" -m pytest -q -p no:cacheprovider "${tests[@]}" || ok=1
+  # The emulator itself cannot go on in the child of a process that has threads.
+  ARM_CPU=$cpu "$root/bin/arm-python" -m pytest -q -p no:cacheprovider "${tests[@]}" \
+    --deselect tests/unit/test_threads.py::test_a_forked_child_does_not_hang || ok=1
 done
 exit $ok
