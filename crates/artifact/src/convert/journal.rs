@@ -50,9 +50,34 @@ pub(super) struct Journal {
     state: Mutex<State>,
 }
 
+/// The journal's file with the lock on it, given back when dropped. Closing alone would not do: a process forked in the
+/// meantime, even one about to run another program, has a copy of the descriptor and holds the lock with it.
+#[derive(Debug)]
+struct Locked {
+    file: File,
+    // A forked copy of this value must not give back its parent's lock.
+    process: u32,
+}
+
+impl Locked {
+    fn try_new(file: File) -> Result<Self, TryLockError> {
+        file.try_lock()?;
+        Ok(Self { file, process: std::process::id() })
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        if self.process == std::process::id() {
+            // Closing the file gives the lock back as well, if a little later at times.
+            let _ = self.file.unlock();
+        }
+    }
+}
+
 #[derive(Debug)]
 struct State {
-    file: File,
+    locked: Locked,
     waiting: Vec<Entry>,
     bytes: u64,
     last: Instant,
@@ -88,14 +113,12 @@ impl Journal {
         };
         let created = path.symlink_metadata().is_err();
         let mut options = OpenOptions::new();
-        let mut file = open_plain(&path, options.create(true).truncate(false), "cannot open the journal")?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(ArtifactError::new(K::JournalInUse).with_path(&path));
-            }
-            Err(TryLockError::Error(e)) => return Err(fail("cannot lock the journal")(e)),
-        }
+        let file = open_plain(&path, options.create(true).truncate(false), "cannot open the journal")?;
+        let mut locked = Locked::try_new(file).map_err(|e| match e {
+            TryLockError::WouldBlock => ArtifactError::new(K::JournalInUse).with_path(&path),
+            TryLockError::Error(e) => fail("cannot lock the journal")(e),
+        })?;
+        let file = &mut locked.file;
         let length = file.metadata().map_err(fail("cannot read the journal"))?.len();
         if length > MAX_BYTES {
             return Err(ArtifactError::new(K::TooLarge { bytes: length }).with_path(&path));
@@ -108,13 +131,13 @@ impl Journal {
         let plan_digest = digest(plan, target)?;
         let source = plan.source.identity();
         let Some(line) = lines.next() else {
-            let begun = Self::begin_anew(fresh, &mut file, plan_digest, source, &path);
+            let begun = Self::begin_anew(fresh, file, plan_digest, source, &path);
             let (writer, head) = begun.inspect_err(|_| {
                 if created {
                     let _ = std::fs::remove_file(&path);
                 }
             })?;
-            return Ok((Self::new(path, head, &writer, file)?, writer, Vec::new()));
+            return Ok((Self::new(path, head, &writer, locked)?, writer, Vec::new()));
         };
         let refuse = |what| Err(ArtifactError::new(K::CannotResume { what }).with_path(&path));
         let Some((head, seal)) = unsealed(line, "") else {
@@ -141,7 +164,7 @@ impl Journal {
         }
         file.set_len(whole as u64).map_err(fail("cannot write the journal"))?;
         let writer = ArtifactWriter::resumable(plan.layout_as(target, Some(id))?, true)?;
-        Ok((Self::new(path, seal, &writer, file)?, writer, entries.into_values().collect()))
+        Ok((Self::new(path, seal, &writer, locked)?, writer, entries.into_values().collect()))
     }
 
     /// Writes the first line and then creates the temporary files: where they are without it, they are not ours.
@@ -171,8 +194,13 @@ impl Journal {
         Ok((writer, seal))
     }
 
-    fn new(path: PathBuf, head: String, writer: &ArtifactWriter, file: File) -> Result<Self, ArtifactError> {
-        let state = Mutex::new(State { file, waiting: Vec::new(), bytes: 0, last: Instant::now() });
+    fn new(
+        path: PathBuf,
+        head: String,
+        writer: &ArtifactWriter,
+        locked: Locked,
+    ) -> Result<Self, ArtifactError> {
+        let state = Mutex::new(State { locked, waiting: Vec::new(), bytes: 0, last: Instant::now() });
         Ok(Self { path, head, files: writer.handles()?, state })
     }
 
@@ -208,9 +236,10 @@ impl Journal {
         }
         state.bytes = 0;
         state.last = Instant::now();
-        state.file.seek(SeekFrom::End(0)).map_err(fail)?;
-        state.file.write_all(text.as_bytes()).map_err(fail)?;
-        state.file.sync_data().map_err(fail)
+        let file = &mut state.locked.file;
+        file.seek(SeekFrom::End(0)).map_err(fail)?;
+        file.write_all(text.as_bytes()).map_err(fail)?;
+        file.sync_data().map_err(fail)
     }
 
     /// Removes the journal: the conversion is finished.
@@ -313,6 +342,24 @@ fn parse_entry(json: &Json) -> Option<Entry> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_lock_is_given_back_while_a_copy_of_the_descriptor_is_open() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let open = || File::open(file.path()).unwrap();
+        let locked = Locked::try_new(open()).unwrap();
+        // What a process has that was forked just now.
+        let copy = locked.file.try_clone().unwrap();
+        assert!(matches!(Locked::try_new(open()), Err(TryLockError::WouldBlock)));
+        drop(locked);
+        drop(Locked::try_new(open()).unwrap());
+        // Nor does a forked copy of the value give back the lock of another process.
+        let locked = Locked::try_new(open()).unwrap();
+        let forked =
+            Locked { file: locked.file.try_clone().unwrap(), process: locked.process.wrapping_add(1) };
+        drop((forked, copy));
+        assert!(matches!(Locked::try_new(open()), Err(TryLockError::WouldBlock)));
+    }
 
     #[test]
     fn a_sealed_line_is_read_unless_any_byte_changed() {
