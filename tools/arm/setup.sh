@@ -3,9 +3,10 @@
 # machine, as root, from apt and PyPI alone. Safe to run again: what is already
 # there is kept.
 #
-#   usage: setup.sh            compiler, emulator, ARM Python
-#          S390X=1 setup.sh    the same, and big-endian s390x (no Python)
-#          I686=1 setup.sh     the same, and 32-bit i686 (no Python)
+#   usage: setup.sh               compiler and emulator
+#          S390X=1 setup.sh       the same, and big-endian s390x
+#          I686=1 setup.sh        the same, and 32-bit i686
+#          ARM_PYTHON=1 setup.sh  the same, and a Python for aarch64
 #
 #   ARM_ROOT  folder for all that is unpacked       (default /opt/arm64)
 #   ARM_RUST  Debian rustc-web version, e.g. 1.85   (default: newest for arm64)
@@ -22,6 +23,7 @@ want=${ARM_RUST:-}
 pypi=${ARM_PIP:-numpy pytest}
 big=${S390X:-}
 small=${I686:-}
+python=${ARM_PYTHON:-}
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 
 say() { printf 'arm-setup: %s\n' "$*"; }
@@ -41,14 +43,17 @@ flock 9
 
 # What an earlier run put there stays, so that targets can be added one by one.
 have=$(cat "$root/done" 2>/dev/null || true)
-case " $have " in *" s390x=1 "*) was_big=1 ;; *) was_big= ;; esac
-case " $have " in *" i686=1 "*) was_small=1 ;; *) was_small= ;; esac
-key="rust=$want pip=$pypi s390x=${big:-$was_big} i686=${small:-$was_small}"
-case $have in "rust=$want pip=$pypi s390x="*) same=1 ;; *) same= ;; esac
-if [ -n "$same" ] && [ -z "$big" -o -n "$was_big" ] && [ -z "$small" -o -n "$was_small" ] && qemu-aarch64 --version >/dev/null && aarch64-linux-gnu-gcc --version >/dev/null; then
+case $have in "rust=$want "*) ;; *) have= ;; esac
+case " $have " in *" s390x "*) was_big=1 ;; *) was_big= ;; esac
+case " $have " in *" i686 "*) was_small=1 ;; *) was_small= ;; esac
+case " $have " in *" python=$pypi "*) was_python=1 ;; *) was_python= ;; esac
+if [ -n "$have" ] && [ -z "$big" -o -n "$was_big" ] && [ -z "$small" -o -n "$was_small" ] && [ -z "$python" -o -n "$was_python" ] &&
+  qemu-aarch64 --version >/dev/null && aarch64-linux-gnu-gcc --version >/dev/null; then
   say "already set up in $root (remove $root/done to do it again)"
   exit 0
 fi
+big=${big:-$was_big} small=${small:-$was_small} python=${python:-$was_python}
+key="rust=$want${big:+ s390x}${small:+ i686}${python:+ python=$pypi }"
 rm -rf "$root"/{done,debs.????,std.????,try.????}  # and what a run cut short left
 
 # --- 1. Debian packages on the machine itself --------------------------------
@@ -56,7 +61,7 @@ host=(gcc libc6-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
       libedit2 libxml2 libz3-4 libzstd1 zlib1g)
 [ -z "$big" ] || host+=(gcc-s390x-linux-gnu libc6-dev-s390x-cross)
 [ -z "$small" ] || host+=(gcc-i686-linux-gnu libc6-dev-i386-cross)
-python3 -m pip --version >/dev/null 2>&1 || host+=(python3 python3-pip)
+[ -z "$python" ] || python3 -m pip --version >/dev/null 2>&1 || host+=(python3 python3-pip)
 need=()
 for p in "${host[@]}"; do
   [ "$(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null || true)" = installed ] || need+=("$p")
@@ -163,7 +168,24 @@ if [ ${#build[@]} -gt 0 ]; then
   rm -r "$tmp" "$rust/usr/lib/rustlib/src"
 fi
 
+# Debian 12's emulator takes the first factor of s390x's MDEBR, the product of two binary32 numbers in binary64, for a
+# binary64 number; QEMU 8.1 does not (its commit "target/s390x: Fix MDEB and MDEBR"). So this one is of the backports.
+if [ -n "$big" ] && [ ! -x "$root/bin/qemu-s390x" ]; then
+  say "unpacking the backports' emulator for s390x"
+  sed -n 's/ bookworm main$/ bookworm-backports main/p' "$root/apt/sources.list" >"$root/apt/backports.list"
+  mkdir -p "$root/apt/backports/partial"
+  conf "$root/apt/backports.conf" amd64
+  sed -i "s|$root/apt/sources.list|$root/apt/backports.list|; s|$root/apt/lists|$root/apt/backports|" "$root/apt/backports.conf"
+  tmp=$(mktemp -d "$root/debs.XXXX")
+  APT_CONFIG=$root/apt/backports.conf apt-get update -qq
+  APT_CONFIG=$root/apt/backports.conf env -C "$tmp" apt-get download -qq qemu-user
+  dpkg-deb --fsys-tarfile "$tmp"/*.deb | tar -x -C "$tmp" ./usr/bin/qemu-s390x
+  mv "$tmp/usr/bin/qemu-s390x" "$root/bin/qemu-s390x"
+  rm -r "$tmp"
+fi
+
 # --- 4. An ARM Python, unpacked and never configured -------------------------
+if [ -n "$python" ]; then
 if [ ! -f "$root/sysroot/ok" ]; then
   say "unpacking Debian's arm64 Python into $root/sysroot"
   APT_CONFIG=$root/apt/arm64.conf apt-get install -y -qq --download-only python3 libstdc++6 >/dev/null
@@ -196,6 +218,7 @@ ln -sfn "$root/sysroot/usr/bin/arm-python" "$root/bin/arm-python"
 say "wheels for the ARM $py: $pypi"
 # shellcheck disable=SC2086  # a list of names
 "$root/bin/arm-pip" $pypi
+fi
 
 # --- 5. Prove it -------------------------------------------------------------
 tmp=$(mktemp -d "$root/try.XXXX")
@@ -205,9 +228,10 @@ try() { # try ARCH BIG : a program is built for ARCH, runs, and tells both
   [ "$("${3:-qemu-$1}" -cpu max -L "/usr/$1-linux-gnu" "$tmp/t")" = "${4:-$1} $2" ] || die "a program built for $1 does not run"
 }
 try aarch64 false
-[ -z "$big" ] || try s390x true
+[ -z "$big" ] || try s390x true "$root/bin/qemu-s390x"
 [ -z "$small" ] || try i686 false qemu-i386 x86
-[ "$("$root/bin/arm-python" -c 'import platform; print(platform.machine())')" = aarch64 ] || die "the ARM Python does not run"
+[ -z "$python" ] || [ "$("$root/bin/arm-python" -c 'import platform; print(platform.machine())')" = aarch64 ] ||
+  die "the ARM Python does not run"
 rm -r "$tmp" "$root/apt"
 printf '%s\n' "$key" >"$root/done"
-say "ready: $("$rust/rustc" -V), $(qemu-aarch64 --version | head -n 1), $py; $(du -sh "$root" | cut -f1) in $root"
+say "ready: $("$rust/rustc" -V), $(qemu-aarch64 --version | head -n 1)${python:+, $py}; $(du -sh "$root" | cut -f1) in $root"

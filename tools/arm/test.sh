@@ -16,7 +16,7 @@ set -euo pipefail
 root=${ARM_ROOT:-/opt/arm64}
 arch=${ARM_ARCH:-aarch64}
 die() { printf 'arm-test: %s\n' "$*" >&2; exit 2; }
-case $arch in i686) qemu=qemu-i386 ;; *) qemu=qemu-$arch ;; esac
+case $arch in i686) qemu=qemu-i386 ;; s390x) qemu=$root/bin/qemu-s390x ;; *) qemu=qemu-$arch ;; esac
 [ -f "${1:-}/Cargo.toml" ] || die "usage: test.sh DIR [cargo arguments...]"
 [ -f "$root/done" ] || die "run setup.sh first (nothing finished in $root)"
 dir=$(cd "$1" && pwd)

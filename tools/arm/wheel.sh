@@ -11,7 +11,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 dir=$(cd "$here/../.." && pwd)
 root=${ARM_ROOT:-/opt/arm64}
-"$here/setup.sh"
+ARM_PYTHON=1 "$here/setup.sh"
 cd "$dir"
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT

@@ -140,7 +140,7 @@ pub(crate) struct Scratch {
     pub panel16: crate::panel16::Memory,
     /// For products of one or a few columns on AArch64.
     #[cfg(target_arch = "aarch64")]
-    pub neon: arch::aarch64::neon::gemv::Memory,
+    pub neon: arch::aarch64::neon::gemv_layout::Memory,
 }
 
 /// Most columns that a [`Products::few`] entry takes.

@@ -6,7 +6,7 @@ use ninfer_formats::codec::gguf::{self, Block, q3_k_scales, six_bit_scales};
 use ninfer_formats::float::e2m1;
 use ninfer_formats::tables::{IQ1_TIMES_8, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS, IQ4_VALUES, PARITY_MASKS};
 
-use super::gemv::Place;
+use super::gemv_layout::Place;
 use super::prims::{any_bit, at, bits, fields, load8, load16, load16_signed, nibbles, u16_at, u32_at};
 use crate::gemv::{Format, Ggml, Grouped, Nvfp4, Planes, half_e4m3_word};
 use crate::isa::neon_entry;

@@ -3,7 +3,7 @@
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-use crate::arch::aarch64::neon::gemv::Dot;
+use crate::arch::aarch64::neon::gemv_sums::Dot;
 use crate::isa::neon_dotprod_entry;
 
 neon_dotprod_entry! {
@@ -55,7 +55,7 @@ impl Dot for Dotprod {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arch::aarch64::neon::gemv::Widening;
+    use crate::arch::aarch64::neon::gemv_sums::Widening;
     use crate::isa::Isa;
 
     fn bytes(seed: u32) -> [i8; 16] {
