@@ -37,6 +37,7 @@ grep -q '^VERSION_CODENAME=bookworm' /etc/os-release || die "needs Debian 12 (bo
 case $root in /*) ;; *) die "ARM_ROOT must be an absolute path" ;; esac
 umask 022
 export DEBIAN_FRONTEND=noninteractive
+patience=(-o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20 -o Acquire::Retries=2)
 mkdir -p "$root"/{apt/lists/partial,apt/cache/archives/partial,bin}
 exec 9>"$root/lock"
 flock 9
@@ -66,10 +67,10 @@ need=()
 for p in "${host[@]}"; do
   [ "$(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null || true)" = installed ] || need+=("$p")
 done
-apt-get update -qq || say "apt-get update had errors; going on"
+apt-get "${patience[@]}" update -qq || say "apt-get update had errors; going on"
 if [ ${#need[@]} -gt 0 ]; then
   say "apt-get install ${need[*]}"
-  apt-get install -y -qq --no-install-recommends --no-remove "${need[@]}" >"$root/apt.log" 2>&1 ||
+  apt-get "${patience[@]}" install -y -qq --no-install-recommends --no-remove "${need[@]}" >"$root/apt.log" 2>&1 ||
     { tail -n 20 "$root/apt.log" >&2; die "apt-get install (its last lines are above)"; }
 fi
 
@@ -90,6 +91,8 @@ Dir::State::Status "$root/apt/status";
 Dir::Cache "$root/apt/cache";
 APT::Sandbox::User "root";
 APT::Install-Recommends "false";
+Acquire::http::Timeout "20";
+Acquire::Retries "2";
 APT::Architecture "$2";
 $(printf 'APT::Architectures:: "%s";\n' "${@:2}")
 CONF
