@@ -39,7 +39,8 @@ trap 'rm -f "$log"' EXIT
 again=(memory_does_not_grow_with_the_model a_killed_process_leaves_no_target a_refused_length_leaves_nothing
        the_environment_forces_a_set_or_is_refused a_child_after_fork_has_threads_of_its_own)
 # What quick takes: every format's decoding and products on every set of instructions, and files with their golden bytes.
-kernels=(detection_finds decode_to_binary32 quantisation_of_activations products unaligned_payloads)
+kernels=(detection_finds decode_to_binary32 decode_over_threads quantisation_of_activations products_of_one_shape
+         unaligned_payloads largest_sums)
 goldens=(golden gguf_decode encoders gguf_encode nvfp4_encode imports cast_direct registry sizes validity
          roundtrip tensors imatrix writing split compare source_gguf source_npy)
 run() { # run CPU ARGUMENTS... : one cargo test, its output kept for the count; after `--` names of tests
@@ -67,7 +68,7 @@ for cpu in $cpus; do
   case $arch-${quick:-all} in
     aarch64-quick)
       # One build of the kernels, without the unit tests: those would compile all of them once more.
-      run "$cpu" -p ninfer-simd-ops --test tokens --test isa_matrix -- "${kernels[@]}" || ok=1
+      run "$cpu" -p ninfer-simd-ops --test tokens --test isa_matrix --test few_columns -- "${kernels[@]}" || ok=1
       ;;
     *-quick) run "$cpu" -p ninfer-formats -p ninfer-gguf -p ninfer-artifact "${goldens[@]/#/--test=}" || ok=1 ;;
     *)
