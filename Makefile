@@ -59,8 +59,12 @@ test-wheel:
 		'import sysconfig as s; print("" if s.get_config_var("Py_GIL_DISABLED") else ",disassembly")')]"
 	$(WHEEL_PY) -m pytest $(WHEEL_TESTS)
 
+# Then what pip asks first of the unpacked archive: it fails if manifests and lock file do not fit one another.
 sdist: $(VENV)/.tools
 	$(BIN)/maturin sdist --out dist
+	set -e; to=$$(mktemp -d); trap 'rm -rf "$$to"' EXIT; \
+		tar -xzf "$$(ls -t dist/*.tar.gz | head -n 1)" -C "$$to"; cd "$$to"/ninfer_rs-*; \
+		$(abspath $(BIN))/maturin pep517 write-dist-info --metadata-directory "$$to"
 
 # Packs the crates as they would be published, and checks their manifests.
 crates:
