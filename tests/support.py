@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -129,3 +131,51 @@ def raw_file(
     for name, dims, kind, offset in tensors:
         head += string(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, offset)
     return head + bytes(-len(head) % 32) + data
+
+
+#: What safetensors call numpy's types, and those of ml_dtypes.
+SAFETENSORS = {
+    "bool": "BOOL",
+    "uint8": "U8",
+    "int8": "I8",
+    "uint16": "U16",
+    "int16": "I16",
+    "uint32": "U32",
+    "int32": "I32",
+    "uint64": "U64",
+    "int64": "I64",
+    "float16": "F16",
+    "float32": "F32",
+    "float64": "F64",
+    "complex64": "C64",
+    "bfloat16": "BF16",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+    "float8_e4m3fnuz": "F8_E4M3FNUZ",
+    "float8_e5m2fnuz": "F8_E5M2FNUZ",
+    "float8_e8m0fnu": "F8_E8M0",
+}
+
+
+def write_safetensors(
+    path: Path, tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None, pad: int = 0
+) -> Path:
+    """Writes a safetensors file by hand; ``pad`` spaces after the header move the data."""
+    header: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
+    data = b""
+    for name, array in tensors.items():
+        array = np.asarray(array)
+        begin, data = len(data), data + array.tobytes()
+        kind = SAFETENSORS[array.dtype.name]
+        header[name] = {"dtype": kind, "shape": array.shape, "data_offsets": (begin, len(data))}
+    text = json.dumps(header).encode() + b" " * pad
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+    return path
+
+
+def fp8(shape: tuple[int, ...], seed: int = 0) -> Any:
+    """Random E4M3FN codes, no NaN among them."""
+    import ml_dtypes
+
+    words = rng_of("fp8", seed).integers(0, 256, shape, np.uint8)
+    return np.where(words & 0x7F == 0x7F, np.uint8(1), words).view(ml_dtypes.float8_e4m3fn)

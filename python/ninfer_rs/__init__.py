@@ -1,7 +1,7 @@
 """Exact numeric formats of quantised model weights: decode, verify, convert and multiply, on numpy arrays.
 
 The same bits on every machine, instruction set and number of threads. ``nr.artifact``, ``nr.conversion``,
-``nr.safetensors`` and ``nr.oracle`` are loaded when first used.
+``nr.safetensors``, ``nr.sources`` and ``nr.oracle`` are loaded when first used.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .registry import FORMATS, LAYOUTS, Format, Layout, get_format
 from .tensor import Tensor
 
 if TYPE_CHECKING:
-    from . import artifact, conversion, oracle, safetensors
+    from . import artifact, conversion, oracle, safetensors, sources
     from .conversion import Recipe, Rule, convert, plan
 
 __all__ = [
@@ -67,9 +67,10 @@ __all__ = [
     "quantize",
     "safetensors",
     "simd",
+    "sources",
 ]
 
-_LAZY = frozenset({"artifact", "conversion", "oracle", "safetensors"})
+_LAZY = frozenset({"artifact", "conversion", "oracle", "safetensors", "sources"})
 _CONVERSION = frozenset({"Recipe", "Rule", "convert", "plan"})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import os
 import re
@@ -376,6 +377,15 @@ def test_importance_is_given_to_callables_and_recorded(model: Path, tmp_path: Pa
         "zero_sums": 1,
     }
     assert 0 < record["error"]["weighted_relative_rms"] < 0.2
+    # FR-46: with which data and how, and nothing but the run differs between two runs.
+    importance = other.report["importance"]
+    assert importance["sha256"] == hashlib.sha256((tmp_path / "imatrix.gguf").read_bytes()).hexdigest()
+    assert importance["entries"] == 1 and record["method"] == "grouped_search"
+    again = nr.convert(
+        model, tmp_path / "again", built_in, imatrix=tmp_path / "imatrix.gguf", threads=1, memory=300_000
+    )
+    differ = {k for k in other.report if other.report[k] != again.report[k]}
+    assert differ <= {"run", "files"} and set(again.report) == set(other.report)
 
 
 def test_stopping_leaves_nothing_or_what_resume_needs(model: Path, tmp_path: Path) -> None:

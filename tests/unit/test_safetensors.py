@@ -6,7 +6,6 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,51 +16,10 @@ from click.testing import CliRunner
 
 import ninfer_rs as nr
 from ninfer_rs.cli import main
-from support import rng_of, same
+from support import SAFETENSORS, fp8, rng_of, same
+from support import write_safetensors as write
 
 BF16, F8 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
-NAMES = {
-    "bool": "BOOL",
-    "uint8": "U8",
-    "int8": "I8",
-    "uint16": "U16",
-    "int16": "I16",
-    "uint32": "U32",
-    "int32": "I32",
-    "uint64": "U64",
-    "int64": "I64",
-    "float16": "F16",
-    "float32": "F32",
-    "float64": "F64",
-    "complex64": "C64",
-    "bfloat16": "BF16",
-    "float8_e4m3fn": "F8_E4M3",
-    "float8_e5m2": "F8_E5M2",
-    "float8_e4m3fnuz": "F8_E4M3FNUZ",
-    "float8_e5m2fnuz": "F8_E5M2FNUZ",
-    "float8_e8m0fnu": "F8_E8M0",
-}
-
-
-def write(
-    path: Path, tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None, pad: int = 0
-) -> Path:
-    """Writes a file by hand; ``pad`` spaces after the header move the data off their alignment."""
-    header: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
-    data = b""
-    for name, array in tensors.items():
-        array = np.asarray(array)
-        begin, data = len(data), data + array.tobytes()
-        kind = NAMES[array.dtype.name]
-        header[name] = {"dtype": kind, "shape": array.shape, "data_offsets": (begin, len(data))}
-    text = json.dumps(header).encode() + b" " * pad
-    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
-    return path
-
-
-def fp8(shape: tuple[int, ...], seed: int = 0) -> Any:
-    words = rng_of("fp8", seed).integers(0, 256, shape, np.uint8)
-    return np.where(words & 0x7F == 0x7F, np.uint8(1), words).view(F8)
 
 
 @pytest.fixture
@@ -78,16 +36,16 @@ def nvfp4() -> dict[str, Any]:
 def test_every_type_is_seen_without_copies(tmp_path: Path, pad: int) -> None:
     rng = rng_of("types")
     arrays = {}
-    for name in NAMES:
+    for name in SAFETENSORS:
         dtype = np.dtype(getattr(ml_dtypes, name, None) or name)
         raw = rng.integers(0, 2 if name == "bool" else 256, 3 * 5 * dtype.itemsize, np.uint8)
         arrays[name] = raw.view(dtype).reshape(3, 5)
     path = write(tmp_path / "m.safetensors", arrays, pad=pad)
     with nr.safetensors.open(path) as s:
-        assert list(s.stored) == list(NAMES)
+        assert list(s.stored) == list(SAFETENSORS)
         for name, wanted in arrays.items():
             stored = s.stored[name]
-            assert (stored.dtype, stored.shape, stored.nbytes) == (NAMES[name], (3, 5), wanted.nbytes)
+            assert (stored.dtype, stored.shape, stored.nbytes) == (SAFETENSORS[name], (3, 5), wanted.nbytes)
             found = stored.array()
             assert found.dtype == wanted.dtype and found.tobytes() == wanted.tobytes(), name
             assert np.shares_memory(found, stored.data) and not found.flags.writeable

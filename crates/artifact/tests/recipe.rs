@@ -348,6 +348,7 @@ format = "fp32"
     assert!(e.unwrap_err().to_string().contains("no rule matches it"));
 }
 
+/// FR-75: before the first byte, with the length and the block.
 #[test]
 fn block_lengths_are_named_and_fallbacks_recorded() {
     let dir = tempfile::tempdir().unwrap();

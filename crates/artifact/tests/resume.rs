@@ -322,6 +322,7 @@ fn child_that_converts_and_waits() {
     std::thread::sleep(std::time::Duration::from_secs(120));
 }
 
+/// FR-75, FR-83.
 #[test]
 fn a_killed_conversion_goes_on() {
     let dir = tempfile::tempdir().unwrap();

@@ -92,6 +92,7 @@ fn import(s: &SafetensorsSource, name: &str, n: usize, k: usize, step: usize) ->
     payload
 }
 
+/// FR-53.
 #[test]
 fn fp8_rows_by_every_shape_and_type_of_scale() {
     let (n, k) = (5usize, 7usize);
@@ -255,6 +256,7 @@ fn nvfp4_of_both_exporters() {
     }
 }
 
+/// FR-50.
 #[test]
 fn nvfp4_off_the_tile_has_values_and_no_import() {
     let mut random = Random(43);
@@ -312,6 +314,7 @@ fn companions_that_do_not_fit_are_refused() {
     assert!(reason(&rank3.open(), "x.weight").contains("must have rank 2"));
 }
 
+/// FR-49, FR-50: flat (swizzled) scales, scale columns other than K / 16.
 #[test]
 fn nvfp4_companions_that_do_not_fit_are_refused() {
     let packed = ("x.weight_packed", "U8", &[32u64, 8][..], vec![1u8; 256]);
@@ -359,6 +362,7 @@ fn nvfp4_companions_that_do_not_fit_are_refused() {
     }
 }
 
+/// FR-53: a scale that is not used is an error, codes without one want a choice.
 #[test]
 fn scales_of_nobody_and_codes_without_scales_are_refused() {
     let m = Model::new(&[
@@ -396,6 +400,7 @@ fn scales_of_nobody_and_codes_without_scales_are_refused() {
     assert!(s.importable(s.find("c.weight").unwrap()).is_empty());
 }
 
+/// FR-55 and its kind.
 #[test]
 fn other_quantisations_are_refused_by_name() {
     let m = Model::new(&[
@@ -459,6 +464,7 @@ fn groups(first: &str, second: &str, ignore: &str) -> String {
     )
 }
 
+/// FR-52: every tensor is typed from its own companions, overlapping groups are reported.
 #[test]
 fn the_configuration_can_only_contradict() {
     let typed = |s: &SafetensorsSource| {

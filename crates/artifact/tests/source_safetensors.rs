@@ -30,6 +30,7 @@ macro_rules! refused {
     }};
 }
 
+/// FR-70.
 #[test]
 fn framing() {
     refused!(Vec::new(), F::TooShort { bytes: 0 });
@@ -51,6 +52,7 @@ fn framing() {
     assert!(matches!(fault(&e), F::HeaderStart { found: b' ' }), "{e}");
 }
 
+/// FR-70.
 #[test]
 fn ranges() {
     let e = refused!(two((0, 4), (3, 8), 8), F::Overlap { begin: 3, end: 8, other_end: 4, .. });
@@ -112,6 +114,7 @@ fn shapes_and_types() {
     assert!(matches!(fault(&e), F::UnknownMember { name } if name == "scale"), "{e}");
 }
 
+/// FR-70, FR-71: a name given twice is called that.
 #[test]
 fn json() {
     let e = Header::parse(&raw(r#"{"a":"#, &[])).unwrap_err();
@@ -152,6 +155,7 @@ fn json() {
     }
 }
 
+/// FR-72.
 #[test]
 fn legal_oddities() {
     for header in [

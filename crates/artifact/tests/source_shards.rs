@@ -61,6 +61,7 @@ fn an_index_and_a_folder_open_all_shards() {
     assert!(matches!(s.resource(1).unwrap_err().kind(), K::SourceChanged));
 }
 
+/// FR-74.
 #[test]
 fn hostile_indexes_are_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();

@@ -15,6 +15,7 @@ mod imports;
 mod products;
 mod registry;
 mod safetensors;
+mod sources;
 mod tensor;
 
 use pyo3::prelude::*;
@@ -31,6 +32,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     imatrix::register(m)?;
     artifact::register(m)?;
     safetensors::register(m)?;
+    sources::register(m)?;
     convert::register(m)?;
     Ok(())
 }

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use ninfer_artifact::ArtifactError;
-use ninfer_artifact::source::{Content, OpenOptions, SafetensorsSource, SourceTensor, TensorSource};
+use ninfer_artifact::source::{OpenOptions, SafetensorsSource, TensorSource};
 use ninfer_formats::encoder::RowPlanes;
 use ninfer_formats::import::import_nvfp4;
 use ninfer_formats::{FormatError, FormatId, encoded_size, zeroed};
@@ -12,16 +12,14 @@ use numpy::{PyArray1, PyReadwriteArray1};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::enter::{check_signals, detached};
+use crate::enter::detached;
 use crate::error::Error;
 use crate::registry::format_at;
+use crate::sources::{TensorRow, read_values, row};
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<Safetensors>()
 }
-
-/// Elements read between two looks for Ctrl-C.
-const CHUNK: u64 = 8 << 20;
 
 /// An opened model: one file, an index or a folder.
 #[pyclass(frozen)]
@@ -31,19 +29,6 @@ pub struct Safetensors {
 
 /// Name, type, shape, file, offset in it, bytes.
 type StoredRow<'py> = (String, String, Bound<'py, PyTuple>, usize, u64, u64);
-
-/// Name, type, shape, content, why it cannot be read, companions, bytes, file, natural format.
-type TensorRow<'py> = (
-    String,
-    String,
-    Bound<'py, PyTuple>,
-    &'static str,
-    Option<String>,
-    Vec<String>,
-    u64,
-    usize,
-    Option<usize>,
-);
 
 #[pymethods]
 impl Safetensors {
@@ -88,7 +73,7 @@ impl Safetensors {
 
     /// The logical tensors.
     fn tensors<'py>(&self, py: Python<'py>) -> PyResult<Vec<TensorRow<'py>>> {
-        let rows = self.source.tensors().iter().enumerate().map(|(i, t)| self.row(py, i, t));
+        let rows = self.source.tensors().iter().enumerate().map(|(i, t)| row(py, &self.source, i, t));
         rows.collect()
     }
 
@@ -119,27 +104,7 @@ impl Safetensors {
         end: u64,
         mut out: PyReadwriteArray1<'_, f32>,
     ) -> PyResult<()> {
-        let out = out.as_slice_mut()?;
-        detached(py, || -> Result<(), Error> {
-            let k = self.source.tensor(tensor)?.k();
-            let step = (CHUNK / k.max(1)).max(1);
-            let mut rest = out;
-            let mut at = begin;
-            loop {
-                let next = end.min(at.saturating_add(step));
-                let last = next >= end;
-                // What is wrong with the lengths is for the source to say.
-                let want = next.saturating_sub(at).saturating_mul(k);
-                let length = if last { rest.len() } else { usize::try_from(want).unwrap_or(usize::MAX) };
-                let (head, tail) = rest.split_at_mut(length.min(rest.len()));
-                self.source.read_values(tensor, at..next, head).map_err(Error::ArtifactWrite)?;
-                if last {
-                    return Ok(());
-                }
-                check_signals()?;
-                (rest, at) = (tail, next);
-            }
-        })
+        read_values(py, &self.source, tensor, begin..end, out.as_slice_mut()?)
     }
 
     /// The payload of the tensor's codes as `format`, and its divisor count.
@@ -156,22 +121,6 @@ impl Safetensors {
 }
 
 impl Safetensors {
-    fn row<'py>(&self, py: Python<'py>, i: usize, t: &SourceTensor) -> PyResult<TensorRow<'py>> {
-        let (content, reason) = match &t.content {
-            Content::Values(_) => ("values", None),
-            Content::Integers(_) => ("integers", None),
-            Content::Fp8Rows => ("fp8_rows", None),
-            Content::Fp8Blocks => ("fp8_blocks", None),
-            Content::Nvfp4 => ("nvfp4", None),
-            Content::Unsupported(reason) => ("unsupported", Some(reason.clone())),
-            _ => ("unsupported", Some("this kind of content is not known here".to_owned())),
-        };
-        let format = self.source.importable(i).first().map(|&f| f as usize);
-        let shape = PyTuple::new(py, &t.shape)?;
-        let (name, dtype) = (t.name.clone(), t.type_name.clone());
-        Ok((name, dtype, shape, content, reason, t.companions.clone(), t.bytes, t.file, format))
-    }
-
     fn import(&self, tensor: usize, format: FormatId) -> Result<(Vec<u8>, usize), ArtifactError> {
         let s = &self.source;
         if format == FormatId::Nvfp4 {

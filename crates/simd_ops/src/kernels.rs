@@ -29,6 +29,7 @@ use crate::arch;
 use crate::isa::Isa;
 use crate::lanes::Turned;
 use crate::q8_1::{Q8_1, Q8ColumnMut};
+use crate::scalar::errors::ErrorLanes;
 use crate::tile::Tile;
 
 /// Decodes a panel of weights: elements `k` of every row of the view, to binary32.
@@ -44,6 +45,10 @@ pub(crate) type NarrowFn = unsafe fn(half: Half, values: &[f32], words: &mut [u1
 /// Quantises one column of K values to its `ceil(K / 32)` blocks ([`crate::q8_1`] has the arithmetic).
 /// The error is the index of the first value that is not finite; the output is unspecified then.
 pub(crate) type QuantizeFn = unsafe fn(x: &[f32], out: Q8ColumnMut<'_>) -> Result<(), usize>;
+
+/// Adds the errors of a run of a row to its partial sums ([`crate::row_errors`] has the arithmetic): weights `y` for
+/// values `x`, and the columns' weights. The run begins at a multiple of eight columns; the slices have equal lengths.
+pub(crate) type ErrorsFn = unsafe fn(x: &[f32], y: &[f32], weights: Option<&[f32]>, sums: &mut ErrorLanes);
 
 /// Encodes one row of K source values by the encoder's method; `out` is one row of its format. The error is what
 /// [`RowEncoder::encode_row`] gives for the row as binary32 values, or the first value that does not fit binary32.
@@ -193,6 +198,8 @@ pub(crate) struct Common {
     pub narrow: Option<NarrowFn>,
     /// See [`QuantizeFn`].
     pub quantize: Option<QuantizeFn>,
+    /// See [`ErrorsFn`].
+    pub errors: Option<ErrorsFn>,
 }
 
 /// An entry and the token it belongs to.
@@ -228,6 +235,11 @@ pub(crate) fn narrow(isa: Isa) -> Picked<NarrowFn> {
 /// The activation quantiser.
 pub(crate) fn quantize(isa: Isa) -> Picked<QuantizeFn> {
     pick(isa, |isa| arch::common(isa)?.quantize)
+}
+
+/// The comparison with source values.
+pub(crate) fn errors(isa: Isa) -> Picked<ErrorsFn> {
+    pick(isa, |isa| arch::common(isa)?.errors)
 }
 
 /// The row encoder.
@@ -403,6 +415,16 @@ impl Picked<QuantizeFn> {
         assert!(out.scale_words.len() == blocks && out.sum_words.len() == blocks);
         // SAFETY: a `Picked` is made by `pick` and `product` for an available token only, so the machine has the entry's features.
         unsafe { (self.entry)(x, out) }
+    }
+}
+
+impl Picked<ErrorsFn> {
+    /// Calls the entry; see [`ErrorsFn`].
+    #[inline]
+    pub(crate) fn call(&self, x: &[f32], y: &[f32], weights: Option<&[f32]>, sums: &mut ErrorLanes) {
+        assert!(x.len() == y.len() && weights.is_none_or(|w| w.len() == x.len()));
+        // SAFETY: a `Picked` is made by `pick` and `product` for an available token only, so the machine has the entry's features.
+        unsafe { (self.entry)(x, y, weights, sums) }
     }
 }
 

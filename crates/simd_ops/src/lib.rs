@@ -4,6 +4,7 @@
 //! * [`decode_f32`], [`decode_half`], [`decode_i32`]: the exact values of weights;
 //! * [`encode`], [`encode_rows`], [`nvfp4_largest`], [`encode_nvfp4_tiles`]: values to words by the methods of
 //!   [`ninfer_formats::encoder`];
+//! * [`row_errors`]: how far words are from the values they were made of;
 //! * [`quantize_q8_1`]: activations to blocks of 8-bit codes;
 //! * [`matmul`], [`matmul_in`], [`matmul_q8_1`]: `Y = W X` for any number of columns, with activations as given
 //!   ([`Precision::A16`]) or quantised ([`Precision::A8`]);
@@ -60,6 +61,7 @@ pub use ninfer_formats::TensorView;
 pub use ninfer_formats::codec::Half;
 pub use ops::decode::{decode_f32, decode_half, decode_i32};
 pub use ops::encode::{encode, encode_nvfp4_tiles, encode_rows, nvfp4_largest};
+pub use ops::errors::{RowErrors, row_errors};
 pub use ops::experts::matmul_experts;
 pub use ops::matmul::{Precision, Workspace, matmul, matmul_in, matmul_q8_1};
 pub use ops::prepare::{Prepared, Repacked};

@@ -4,10 +4,10 @@ mod common;
 
 use common::{Random, sane, words};
 use ninfer_formats::FormatId;
-#[cfg(target_arch = "x86_64")]
-use ninfer_simd_ops::decode_f32;
 use ninfer_simd_ops::isa::{active, available};
 use ninfer_simd_ops::{Activations, Dispatch, Isa, Precision, Q8_1, matmul, quantize_q8_1};
+#[cfg(target_arch = "x86_64")]
+use ninfer_simd_ops::{RowErrors, decode_f32, row_errors};
 
 fn golden(name: &str) -> serde_json::Value {
     let path = format!("{}/../../tests/data/golden/{name}", env!("CARGO_MANIFEST_DIR"));
@@ -133,10 +133,13 @@ fn flushed_subnormals_in_the_callers_thread_change_nothing() {
                 let (mut y, mut z) = (vec![0.0; 3], vec![0.0; 3 * 64]);
                 matmul(&view, Activations::F32(&x), Precision::A16, &mut y, &dispatch).unwrap();
                 decode_f32(&view, &mut z, &dispatch).unwrap();
-                (words(&y), words(&z))
+                let mut sums = [RowErrors::default(); 3];
+                row_errors(&view, &[0.0; 3 * 64], None, &mut sums, &dispatch).unwrap();
+                (words(&y), words(&z), sums)
             };
             let expected = run();
             assert!(expected.0.iter().all(|&w| w != 0 && w < 0x0080_0000));
+            assert!(expected.2.iter().all(|s| s.error > 0.0));
             set(0x9fc0);
             let flushed = run();
             set(0x1f80);

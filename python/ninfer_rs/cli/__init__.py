@@ -46,7 +46,7 @@ def _say(error: Exception) -> None:
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="ninfer-rs")
 def main() -> None:
-    """Exact handling of quantised model weights: GGUF and .ninfer files.
+    """Exact handling of quantised model weights: GGUF, safetensors and .ninfer files.
 
     Exit codes: 0 fine, 1 problems found, 2 bad usage or unreadable file.
     """

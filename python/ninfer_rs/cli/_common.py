@@ -24,35 +24,34 @@ if TYPE_CHECKING:
     from ..artifact import Artifact
     from ..gguf import GgufFile
     from ..safetensors import SafetensorsFile
+    from ..sources import SourceFile
 
 Path = click.Path(exists=False, dir_okay=True, path_type=str)
 """A path argument; whether the file is there is for the reader to say."""
 
 
-def open_any(path: str) -> GgufFile | Artifact:
-    """Opens a file by its first bytes, whatever its name."""
-    with builtins.open(path, "rb") as file:
-        head = file.read(6)
-    if head[:4] == b"GGUF":
-        return gguf.open(path)
-    if head in (b"NINFER", b"NINPRT"):
-        from .. import artifact
-
-        return artifact.open(path)
-    raise FileFormatError(
-        f"{path}: byte 0: the file begins with {head!r}; expected GGUF or NINFER", path, 0, "GGUF or NINFER"
-    )
-
-
-def open_listed(path: str) -> GgufFile | Artifact | SafetensorsFile:
-    """Opens what can be listed: as :func:`open_any`, and safetensors files, their indexes and folders."""
-    head = b""
+def open_any(path: str) -> GgufFile | Artifact | SafetensorsFile | SourceFile:
+    """Opens a file by its first bytes, whatever its name: GGUF, .ninfer, safetensors (files, indexes,
+    folders), npy and npz."""
     if not os.path.isdir(path):
         with builtins.open(path, "rb") as file:
             head = file.read(9)
+        if head[:4] == b"GGUF":
+            return gguf.open(path)
+        if head[:6] in (b"NINFER", b"NINPRT"):
+            from .. import artifact
+
+            return artifact.open(path)
+        if head[:6] == b"\x93NUMPY" or head[:4] == b"PK\3\4":
+            from .. import sources
+
+            return sources.open(path)
         # A length below 2^32 and the header's first byte; an index is JSON.
         if not (head[4:] == b"\0\0\0\0{" or head.lstrip()[:1] == b"{" or path.endswith(".safetensors")):
-            return open_any(path)
+            wanted = "GGUF, safetensors, npy, npz or .ninfer"
+            raise FileFormatError(
+                f"{path}: byte 0: the file begins with {head[:6]!r}; expected {wanted}", path, 0, wanted
+            )
     from .. import safetensors
 
     return safetensors.open(path)
@@ -66,12 +65,12 @@ class Row(NamedTuple):
     shape: tuple[int, ...]
     elements: int
     bytes: int | None
-    offset: int
+    offset: int | None
     supported: bool
     reason: str | None = None
 
 
-def rows(source: GgufFile | Artifact | SafetensorsFile) -> list[Row]:
+def rows(source: GgufFile | Artifact | SafetensorsFile | SourceFile) -> list[Row]:
     """All tensors of a file, in file order."""
     if isinstance(source, gguf.GgufFile):
         found = []
@@ -84,12 +83,15 @@ def rows(source: GgufFile | Artifact | SafetensorsFile) -> list[Row]:
 
     found = []
     if not isinstance(source, Artifact):
+        from ..safetensors import SafetensorsTensor
+
         for e in source.values():
+            dtype, offset = (e.dtype, e.offset) if isinstance(e, SafetensorsTensor) else (e.type_name, None)
             # Codes with their scales have a name of their own even where no format holds them.
-            kind = e.dtype if e.content in ("values", "integers", "unsupported") else e.content
+            kind = dtype if e.content in ("values", "integers", "unsupported") else e.content
             name = e.format.name if e.format is not None else kind
             supported = e.content != "unsupported" and e.size != 0
-            found.append(Row(e.name, name, e.shape, e.size, e.nbytes, e.offset, supported, e.reason))
+            found.append(Row(e.name, name, e.shape, e.size, e.nbytes, offset, supported, e.reason))
         return found
     for o in source.objects.values():
         if o.kind != "tensor" or o.shape is None or o.format is None:

@@ -7,12 +7,9 @@ from typing import Any
 import click
 import numpy as np
 
-from ..artifact import Artifact
 from ..errors import NinferError
-from ..gguf import GgufFile
-from ..tensor import Tensor
 from . import _common as c
-from .verify import rows_at_a_time
+from ._sides import Opened, side
 
 
 @click.command()
@@ -22,7 +19,8 @@ from .verify import rows_at_a_time
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.pass_context
 def command(ctx: click.Context, first: str, second: str, threads: int | None, as_json: bool) -> None:
-    """Compare the tensors of FIRST and SECOND (GGUF or .ninfer, in any combination) by name.
+    """Compare the tensors of FIRST and SECOND by name: GGUF, safetensors, npy, npz and .ninfer, in any
+    combination.
 
     Tensors with the same stored words are identical. Others of one shape are decoded: the relative error is
     the root mean square of the difference divided by that of FIRST. Where the bytes lie in the files plays no
@@ -65,37 +63,31 @@ def command(ctx: click.Context, first: str, second: str, threads: int | None, as
         ctx.exit(1)
 
 
-def _tensor(source: GgufFile | Artifact, name: str) -> Tensor:
-    if isinstance(source, Artifact):
-        return source[name]
-    entry = source[name]
-    if entry.type_name == "F16":
-        from ..encoders import quantize
-
-        return quantize(entry.array(), "fp32", "cast_direct", name=name)  # exact
-    return entry.tensor()
-
-
-def _compare(
-    a: GgufFile | Artifact, b: GgufFile | Artifact, name: str, threads: int | None
-) -> dict[str, Any]:
+def _compare(a: Opened, b: Opened, name: str, threads: int | None) -> dict[str, Any]:
     try:
-        x, y = _tensor(a, name), _tensor(b, name)
+        x, y = side(a, name, threads), side(b, name, threads)
     except NinferError as error:
         return {"result": f"not comparable: {error}"}
-    record: dict[str, Any] = {"first": x.format.name, "second": y.format.name}
+    record: dict[str, Any] = {"first": x.format, "second": y.format}
     if x.size != y.size or x.shape[-1:] != y.shape[-1:]:
         return record | {"result": f"shapes differ: {x.shape}, {y.shape}"}
-    if x.format is y.format and np.array_equal(x.payload, y.payload):
+    if x.integers != y.integers:
+        return record | {"result": "not comparable: one holds integers, the other values"}
+    p, q = x.tensor, y.tensor
+    if p is not None and q is not None and p.format is q.format and np.array_equal(p.payload, q.payload):
         return record | {"result": "identical"}
-    if "int32" in (x.format.name, y.format.name):
-        return record | {"result": "integers differ"}
     squares = reference = largest = 0.0
     equal = True
-    k = x.shape[-1] if x.shape else 1
-    for p, q in _pieces(x, y, k, threads):
-        equal = equal and bool((p.view(np.uint32) == q.view(np.uint32)).all())
-        wide, other = p.astype(np.float64), q.astype(np.float64)
+    for begin, end in x.pieces():
+        try:
+            u, v = x.read(begin, end), y.read(begin, end)
+        except NinferError as error:
+            return record | {"result": f"not comparable: {error}"}
+        if x.integers:
+            equal = equal and bool((u == v).all())
+            continue
+        equal = equal and bool((u.view(np.uint32) == v.view(np.uint32)).all())
+        wide, other = u.astype(np.float64), v.astype(np.float64)
         with np.errstate(invalid="ignore"):
             difference = np.abs(wide - other)
         squares += float(np.square(difference).sum())
@@ -103,21 +95,7 @@ def _compare(
         largest = max(largest, float(difference.max()))
     if equal:
         return record | {"result": "equal values"}
+    if x.integers:
+        return record | {"result": "integers differ"}
     relative = float(np.sqrt(squares / reference)) if reference else float("inf")
     return record | {"result": "different", "relative_error": relative, "largest_difference": largest}
-
-
-def _pieces(x: Tensor, y: Tensor, k: int, threads: int | None) -> Any:
-    """Pairs of decoded pieces of the same elements."""
-    if x.ndim != 2 or y.ndim != 2:
-        x, y = (t if t.ndim == 2 else _matrix(t, k) for t in (x, y))
-    n = x.shape[0]
-    step = -(-rows_at_a_time(k) // 128) * 128  # whole nvfp4 tiles
-    for begin in range(0, n, step):
-        end = min(n, begin + step)
-        yield x.rows(begin, end).dequantize(threads=threads), y.rows(begin, end).dequantize(threads=threads)
-
-
-def _matrix(t: Tensor, k: int) -> Tensor:
-    """A direct tensor of any rank as rows of ``k``."""
-    return Tensor.from_payload(t.format, (t.size // k, k), t.payload, name=t.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,11 +10,14 @@ import click
 import numpy as np
 
 from .._files import new_file
+from ..artifact import Artifact
 from ..errors import UnsupportedError
-from ..gguf import GgufFile, GgufTensor
+from ..gguf import GgufTensor
+from ..safetensors import SafetensorsTensor
+from ..sources import SourceTensor
 from ..tensor import Tensor
 from . import _common as c
-from .verify import rows_at_a_time
+from ._sides import rows_at_a_time
 
 
 @click.command()
@@ -27,18 +31,22 @@ from .verify import rows_at_a_time
 def command(
     file: str, tensor: str, output: str, dtype: str | None, rows: str | None, threads: int | None, force: bool
 ) -> None:
-    """Write the values of TENSOR of FILE (GGUF or .ninfer) as a .npy file, exactly, in bounded memory.
+    """Write the values of TENSOR of FILE (GGUF, safetensors or .ninfer) as a .npy file, exactly, in bounded
+    memory.
 
-    float32 by default, int32 for int32 tensors. GGUF tensors of plain numbers outside the registry keep their
-    type.
+    float32 by default, int32 for int32 tensors. Plain numbers outside the registry keep their type.
     """
     with c.open_any(file) as source:
         entry = source[tensor]
-        if isinstance(entry, GgufTensor) and entry.format is None:
+        if isinstance(entry, SourceTensor):
+            raise UnsupportedError(f"{file}: its arrays are plain numbers already: numpy.load reads them")
+        if isinstance(entry, SafetensorsTensor) and entry.content not in ("values", "integers"):
+            shape, kind, fill = _scaled(entry, dtype, threads)
+        elif isinstance(entry, (GgufTensor, SafetensorsTensor)) and entry.format is None:
             shape, kind, fill = _plain(entry, dtype)
         else:
             shape, kind, fill = _encoded(
-                entry.tensor() if isinstance(entry, GgufTensor) else entry, dtype, threads
+                entry if isinstance(entry, Tensor) else entry.tensor(), dtype, threads
             )
         begin, end = _range(rows, shape)
         if rows is not None:
@@ -56,7 +64,7 @@ def command(
                     step(stop - begin, end - begin)
             out.flush()
             del out
-    kept = isinstance(source, GgufFile)
+    kept = not isinstance(source, Artifact)
     click.echo(f"{output}: {kind} {shape} from {c.show(tensor)}{'' if kept else ' of the artifact'}")
 
 
@@ -78,13 +86,32 @@ def _encoded(
     return tensor.shape, kind, fill
 
 
-def _plain(entry: GgufTensor, dtype: str | None) -> tuple[tuple[int, ...], np.dtype[Any], _Fill]:
+def _scaled(
+    entry: SafetensorsTensor, dtype: str | None, threads: int | None
+) -> tuple[tuple[int, ...], np.dtype[Any], _Fill]:
+    """Codes with scales, as the checkpoint means them."""
+    kind = np.dtype(dtype or "float32")
+    inner = math.prod(entry.shape[1:-1])
+
+    def fill(begin: int, end: int, out: Any) -> None:
+        values = entry.values((begin * inner, end * inner))
+        part = Tensor.from_payload("fp32", values.shape, values, name=entry.name)
+        part.dequantize(out=np.asarray(out).reshape(part.shape), threads=threads)
+
+    entry.values((0, 0))  # why it cannot be read is said before a file is begun
+    return entry.shape, kind, fill
+
+
+def _plain(
+    entry: GgufTensor | SafetensorsTensor, dtype: str | None
+) -> tuple[tuple[int, ...], np.dtype[Any], _Fill]:
     values = entry.array()
+    type_name = entry.type_name if isinstance(entry, GgufTensor) else entry.dtype
     if dtype is not None and values.dtype.kind != "f":
-        raise UnsupportedError(f"{entry.type_name} values are not written as {dtype}")
-    wanted = dtype or ("float32" if entry.type_name == "F16" else values.dtype.name)
+        raise UnsupportedError(f"{type_name} values are not written as {dtype}")
+    wanted = dtype or ("float32" if type_name == "F16" else values.dtype.name)
     if np.dtype(wanted).itemsize < values.dtype.itemsize:
-        raise UnsupportedError(f"{entry.type_name} values are not rounded to {wanted}")
+        raise UnsupportedError(f"{type_name} values are not rounded to {wanted}")
 
     def fill(begin: int, end: int, out: Any) -> None:
         out[...] = values[begin:end] if values.ndim else values

@@ -11,9 +11,10 @@ from .._arrays import U8
 from ..artifact import Artifact
 from ..gguf import GgufFile, MetadataArray
 from ..safetensors import SafetensorsFile
+from ..sources import SourceFile
 from . import _common as c
 
-Source = GgufFile | Artifact | SafetensorsFile
+Source = GgufFile | Artifact | SafetensorsFile | SourceFile
 
 #: Longest array that is listed in full.
 SHORT = 16
@@ -43,8 +44,10 @@ def command(
     require_supported: bool,
 ) -> None:
     """Show header, formats and tensors of FILE: a GGUF model (any file of a split set), a safetensors file,
-    index or folder, or a .ninfer artifact."""
-    with c.open_listed(file) as source:
+    index or folder, a npy or npz file, or a .ninfer artifact."""
+    with c.open_any(file) as source:
+        if sha256 and isinstance(source, SourceFile):
+            raise click.UsageError("--sha256 is for GGUF, safetensors and .ninfer files")
         found = c.rows(source)
         hashes = _hashes(source, found) if sha256 else {}
         header = _header(source)
@@ -105,6 +108,8 @@ def _bytes(source: Source, name: str) -> list[U8]:
         return [source[name].blocks]
     if isinstance(source, Artifact):
         return [source.payload(name)]
+    if isinstance(source, SourceFile):
+        return []
     tensor = source[name]
     return [tensor.codes.data, *(source.stored[n].data for n in tensor.companions)]
 
@@ -112,6 +117,9 @@ def _bytes(source: Source, name: str) -> list[U8]:
 def _header(source: Source) -> dict[str, Any]:
     if isinstance(source, GgufFile):
         return _gguf_header(source)
+    if isinstance(source, SourceFile):
+        files = list(source.files)
+        return {"kind": source.kind, "path": source.path, "files": files, "file_bytes": source.file_bytes}
     return _artifact_header(source) if isinstance(source, Artifact) else _safetensors_header(source)
 
 
@@ -156,6 +164,8 @@ def _artifact_header(a: Artifact) -> dict[str, Any]:
 
 
 def _metadata(source: Source) -> dict[str, Any]:
+    if isinstance(source, SourceFile):
+        return {}
     if not isinstance(source, GgufFile):
         return dict(source.metadata)
     values: dict[str, Any] = {}
@@ -242,7 +252,7 @@ def _print(
                 r.format if r.supported else f"{r.format} (unsupported)",
                 " x ".join(map(str, r.shape)) or "scalar",
                 str(r.bytes) if r.bytes is not None else "unknown",
-                str(r.offset),
+                str(r.offset) if r.offset is not None else "",
                 *([hashes.get(r.name, "unreadable")] if hashes else []),
             ]
             for r in found

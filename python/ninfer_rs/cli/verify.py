@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
 import numpy as np
 
-from .. import gguf
 from ..artifact import Artifact
+from ..errors import NinferError
 from ..gguf import GgufFile
-from ..tensor import Tensor
+from ..safetensors import SafetensorsFile
+from ..sources import SourceFile
 from . import _common as c
-
-#: Elements decoded at a time when values are checked.
-STEP = 1 << 22
+from ._sides import Side, side
 
 
 @click.command()
@@ -44,10 +44,12 @@ def command(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Check FILE, a .ninfer artifact or a GGUF model: structure, sizes, every validity rule of every word.
+    """Check FILE, a .ninfer artifact or a model (GGUF, safetensors, npy, npz): structure, sizes, every
+    validity rule of every word.
 
-    Infinite and NaN values are legal in bf16, fp32 and gguf formats; they are counted per tensor. For a GGUF
-    model, whatever llama.cpp's own reader would refuse is listed as a warning.
+    Infinite and NaN values are legal in models, and in bf16, fp32 and gguf formats; they are counted per
+    tensor. For a GGUF model, whatever llama.cpp's own reader would refuse is listed as a warning. Tensors of
+    safetensors and numpy files that cannot be read, such as FP8 codes without their scale, are problems.
     """
     problems: list[str] = []
     notes: list[str] = []
@@ -63,12 +65,12 @@ def command(
             notes += source.warnings
             report["tensors"] = len(source)
             if against is not None:
-                raise click.UsageError("--against is for artifacts; use compare for two GGUF files")
+                raise click.UsageError("--against is for artifacts; compare takes any two files")
         if values:
             checked = (
                 _artifact_values(source, limit, threads, problems)
                 if isinstance(source, Artifact)
-                else _gguf_values(source, threads, notes)
+                else _source_values(source, threads, notes, problems)
             )
             report["checked_bytes"], non_finite = checked
             report["non_finite"] = non_finite
@@ -76,7 +78,7 @@ def command(
             for name, count in non_finite.items():
                 target.append(f'tensor "{c.show(name)}": {count}')
         if against is not None and isinstance(source, Artifact):
-            with gguf.open(against) as model, c.progress("comparing") as step:
+            with _model(against) as model, c.progress("comparing") as step:
                 compared = source.compare(model, progress=step)
             report["compared"] = {
                 "equal": compared.equal,
@@ -104,6 +106,14 @@ def command(
         ctx.exit(1)
 
 
+def _model(path: str) -> GgufFile:
+    model = c.open_any(path)
+    if isinstance(model, GgufFile):
+        return model
+    model.close()
+    raise click.UsageError(f"{path} is no GGUF model; ninfer-rs compare compares tensors of any two files")
+
+
 def _artifact_values(
     source: Artifact, limit: int, threads: int | None, problems: list[str]
 ) -> tuple[int, dict[str, str]]:
@@ -125,39 +135,48 @@ def _artifact_values(
     return report.bytes, non_finite
 
 
-def _gguf_values(source: GgufFile, threads: int | None, notes: list[str]) -> tuple[int, dict[str, str]]:
-    """Decodes all tensors, piece by piece, and counts values that are not finite."""
+def _source_values(
+    source: GgufFile | SafetensorsFile | SourceFile,
+    threads: int | None,
+    notes: list[str],
+    problems: list[str],
+) -> tuple[int, dict[str, str]]:
+    """Reads all tensors, piece by piece, and counts values that are not finite."""
     total = source.file_bytes
     done = 0
     non_finite = {}
     with c.progress("checking values") as step:
-        for t in source.values():
-            if t.format is None or t.nbytes == 0 or t.format.name == "int32":
-                if t.format is None and t.type_name != "F16":
-                    notes.append(f'tensor "{c.show(t.name)}" of type {t.type_name}: values not checked')
+        for row in c.rows(source):
+            if row.bytes == 0 or row.elements == 0:
                 continue
-            tensor = t.tensor()
-            if tensor.ndim != 2:
-                tensor = Tensor.from_payload(tensor.format, (1, tensor.size), tensor.payload)
-            n, k = tensor.shape
-            count, first = 0, ""
-            for begin in range(0, n, rows_at_a_time(k)):
-                end = min(n, begin + rows_at_a_time(k))
-                bad = ~np.isfinite(tensor.rows(begin, end).dequantize(threads=threads))
-                found = int(bad.sum())
-                if found and not count:
-                    row, column = np.argwhere(bad)[0]
-                    first = f"row {begin + int(row)}, column {int(column)}"
-                count += found
-                if step:
-                    step(done + (t.nbytes or 0) * end // n, total)
-            done += t.nbytes or 0
-            if count:
-                plural = "s" if count != 1 else ""
-                non_finite[t.name] = f"{count} value{plural} not finite, the first in {first}"
+            try:
+                found = side(source, row.name, threads)
+                if not found.integers:
+                    text = _non_finite(found, done, total, row.bytes or 0, step)
+                    if text is not None:
+                        non_finite[row.name] = text
+                    done += row.bytes or 0
+            except NinferError as error:
+                if isinstance(source, GgufFile):
+                    notes.append(f'tensor "{c.show(row.name)}" of type {row.format}: values not checked')
+                else:
+                    problems.append(str(error))
     return done, non_finite
 
 
-def rows_at_a_time(k: int) -> int:
-    """Rows of ``k`` elements that make a piece."""
-    return max(1, STEP // k)
+def _non_finite(
+    found: Side, done: int, total: int, size: int, step: Callable[[int, int], None] | None
+) -> str | None:
+    count, first = 0, ""
+    for begin, end in found.pieces():
+        bad = ~np.isfinite(found.read(begin, end))
+        more = int(bad.sum())
+        if more and not count:
+            row, column = np.argwhere(bad)[0]
+            first = f"row {begin + int(row)}, column {int(column)}"
+        count += more
+        if step:
+            step(done + size * end // found.n, total)
+    if not count:
+        return None
+    return f"{count} value{'s' if count != 1 else ''} not finite, the first in {first}"

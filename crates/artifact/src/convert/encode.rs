@@ -9,7 +9,7 @@ use ninfer_formats::float::bf16;
 use ninfer_formats::import::nvfp4::{check_scales, swizzle_tile};
 use ninfer_formats::layout::BlockScale;
 use ninfer_formats::{FormatError, FormatId, Place, ShapeText, TensorView, encoded_size};
-use ninfer_simd_ops::{Dispatch, decode_f32, encode_nvfp4_tiles, encode_rows, nvfp4_largest};
+use ninfer_simd_ops::{Dispatch, encode_nvfp4_tiles, encode_rows, nvfp4_largest, row_errors};
 
 use super::planned::{MethodUsed, Piece, PlannedTensor, RecipePlan};
 use super::statistics::RowStatistics;
@@ -35,7 +35,6 @@ pub struct EncodedRows {
 pub(super) struct Buffers {
     pub(super) values: Vec<f32>,
     integers: Vec<i64>,
-    decoded: Vec<f32>,
     pub(super) out: EncodedRows,
     importance: Option<(usize, usize, usize, Vec<f32>)>,
 }
@@ -45,7 +44,6 @@ pub(super) struct Buffers {
 pub(super) struct Need {
     values: u64,
     integers: u64,
-    decoded: u64,
     payload: u64,
     statistics: u64,
     fixed: u64,
@@ -54,7 +52,7 @@ pub(super) struct Need {
 impl Need {
     /// All of it.
     pub(super) fn total(&self) -> u64 {
-        [self.values, self.integers, self.decoded, self.payload, self.statistics, self.fixed]
+        [self.values, self.integers, self.payload, self.statistics, self.fixed]
             .into_iter()
             .fold(0, u64::saturating_add)
     }
@@ -71,7 +69,6 @@ impl Need {
                 need.integers = elements.checked_mul(8)?;
             } else {
                 need.values = elements.checked_mul(4)?;
-                need.decoded = k.checked_mul(4)?;
                 need.statistics = rows.checked_mul(size_of::<RowStatistics>() as u64)?;
             }
             // Importance, a row of cast words, and the search's own copies of a row.
@@ -94,7 +91,6 @@ impl Buffers {
         }
         room(&mut self.values, need.values / 4)?;
         room(&mut self.integers, need.integers / 8)?;
-        room(&mut self.decoded, need.decoded / 4)?;
         room(&mut self.out.payload, need.payload)?;
         room(&mut self.out.statistics, need.statistics / size_of::<RowStatistics>() as u64)?;
         Ok(self.held(&Need::default()) + need.fixed)
@@ -105,7 +101,6 @@ impl Buffers {
         let one = |capacity: usize, size: usize, need: u64| ((capacity * size) as u64).max(need);
         one(self.values.capacity(), 4, need.values)
             + one(self.integers.capacity(), 8, need.integers)
-            + one(self.decoded.capacity(), 4, need.decoded)
             + one(self.out.payload.capacity(), 1, need.payload)
             + one(self.out.statistics.capacity(), size_of::<RowStatistics>(), need.statistics)
             + need.fixed
@@ -147,24 +142,27 @@ pub(super) fn piece_of<'t>(
 
 /// Cuts a tensor into units of at most `most` rows that lie in one piece, in one expert where importance has several,
 /// and on whole tiles where the format has them.
-pub(super) fn units(plan: &RecipePlan, t: &PlannedTensor, most: u64) -> Vec<Range<u64>> {
+pub(super) fn units<'p>(
+    plan: &'p RecipePlan,
+    t: &'p PlannedTensor,
+    most: u64,
+) -> impl Iterator<Item = Range<u64>> + use<'p> {
     let most = if t.format == FormatId::Nvfp4 { (most / TILE).max(1) * TILE } else { most.max(1) };
-    let mut out = Vec::new();
     let mut base = 0;
-    for piece in &t.pieces {
-        let rows = &piece.rows;
+    t.pieces.iter().flat_map(move |piece| {
+        let rows = piece.rows.clone();
         let per_expert = rows_per_expert(plan, piece);
+        let first = base;
+        base += rows.end - rows.start;
         let mut at = rows.start;
-        while at < rows.end {
+        std::iter::from_fn(move || {
+            let begin = at;
             // Units begin at multiples of `most` of the piece, and experts at their own.
             let expert_end = (at / per_expert).saturating_add(1).saturating_mul(per_expert);
-            let end = at.saturating_add(most).min(rows.end).min(expert_end);
-            out.push(base + (at - rows.start)..base + (end - rows.start));
-            at = end;
-        }
-        base += rows.end - rows.start;
-    }
-    out
+            at = at.saturating_add(most).min(rows.end).min(expert_end);
+            (begin < at).then(|| first + (begin - rows.start)..first + (at - rows.start))
+        })
+    })
 }
 
 /// Rows of one expert, if importance tells them apart.
@@ -256,7 +254,7 @@ impl RecipePlan {
     /// # Errors
     /// No such tensor.
     pub fn units(&self, tensor: usize, most: u64) -> Result<Vec<Range<u64>>, ArtifactError> {
-        Ok(units(self, self.tensor(tensor)?, most))
+        Ok(units(self, self.tensor(tensor)?, most).collect())
     }
 
     /// The divisor of a piece by its largest magnitude, read once in runs of `rows` rows through `values`.
@@ -411,28 +409,23 @@ impl RecipePlan {
         if t.format != FormatId::Int32 {
             let view =
                 TensorView::new(t.format, &[n as u64, k as u64], 1, &buffers.out.payload).map_err(format)?;
-            compare(&view, &buffers.values, weights, &mut buffers.decoded, &mut buffers.out.statistics)?;
+            compare(&view, &buffers.values, weights, dispatch, &mut buffers.out.statistics)?;
         }
         Ok(())
     }
 }
 
-/// Decodes every row of the view and sums its errors.
+/// The errors of every row of the view.
 pub(super) fn compare(
     view: &TensorView<'_>,
     values: &[f32],
     weights: Option<&[f32]>,
-    decoded: &mut Vec<f32>,
+    dispatch: &Dispatch,
     out: &mut Vec<RowStatistics>,
 ) -> Result<(), ArtifactError> {
-    let k = view.k();
-    decoded.clear();
-    decoded.resize(k, 0.0);
-    for (r, x) in values.chunks_exact(k).enumerate() {
-        let row = view.row_range(r, r + 1).map_err(|e| ArtifactError::new(K::Format(e)))?;
-        decode_f32(&row, decoded, &Dispatch::threads(1))?;
-        out.push(RowStatistics::of(x, decoded, weights));
-    }
+    out.clear();
+    out.resize(view.rows(), RowStatistics::default());
+    row_errors(view, values, weights, out, dispatch)?;
     Ok(())
 }
 

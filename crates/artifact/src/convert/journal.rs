@@ -231,15 +231,20 @@ impl Journal {
         }
         let fail = |e| ArtifactError::io("cannot write the journal", e).with_path(&self.path);
         let mut text = String::new();
-        for entry in state.waiting.drain(..) {
-            text.push_str(&sealed(&entry_json(&entry), &self.head).0);
+        for entry in &state.waiting {
+            text.push_str(&sealed(&entry_json(entry), &self.head).0);
         }
+        let file = &mut state.locked.file;
+        let end = file.seek(SeekFrom::End(0)).map_err(fail)?;
+        file.write_all(text.as_bytes()).and_then(|()| file.sync_data()).map_err(|e| {
+            // On a full disk the beginning may be there: away with it, so that the next line begins a line.
+            let _ = file.set_len(end);
+            fail(e)
+        })?;
+        state.waiting.clear();
         state.bytes = 0;
         state.last = Instant::now();
-        let file = &mut state.locked.file;
-        file.seek(SeekFrom::End(0)).map_err(fail)?;
-        file.write_all(text.as_bytes()).map_err(fail)?;
-        file.sync_data().map_err(fail)
+        Ok(())
     }
 
     /// Removes the journal: the conversion is finished.

@@ -188,16 +188,16 @@ impl Session {
     /// What reading, encoding and writing refuse: of several tensors at fault always the first;
     /// [`ArtifactErrorKind::Cancelled`](K::Cancelled).
     pub fn run(&self, mut progress: impl FnMut(u64, u64) -> ControlFlow<()>) -> Result<(), ArtifactError> {
-        let work: Vec<(usize, Range<u64>)> = self
+        let work = self
             .remaining()
             .into_iter()
             .filter(|&i| !matches!(self.plan.tensors[i].method, MethodUsed::Callable(_)))
             .flat_map(|i| {
                 let units = units(&self.plan, &self.plan.tensors[i], self.most_rows[i]);
-                units.into_iter().map(move |rows| (i, rows))
-            })
-            .collect();
-        let next = AtomicU64::new(0);
+                units.map(move |rows| (i, rows))
+            });
+        // Units are many where the model is large: they are made as they are needed.
+        let work = Mutex::new((0u64..).zip(work));
         let stop = AtomicBool::new(false);
         // Number of the first unit known to fail: those before it are still done, so that the error is always the
         // same.
@@ -209,22 +209,19 @@ impl Session {
         stop.store(cancelled, Ordering::Relaxed);
         std::thread::scope(|scope| {
             let (sender, receiver) = mpsc::channel::<()>();
-            for worker in 0..self.threads.min(work.len()) {
+            for worker in 0..self.threads {
                 let sender = sender.clone();
-                let (work, next, stop, held) = (&work, &next, &stop, &held);
+                let (work, stop, held) = (&work, &stop, &held);
                 let (failing, failed) = (&failing, &failed);
                 scope.spawn(move || {
                     let mut buffers = Buffers::default();
                     loop {
-                        let number = next.fetch_add(1, Ordering::Relaxed);
-                        let Some((tensor, rows)) = usize::try_from(number).ok().and_then(|n| work.get(n))
-                        else {
-                            break;
-                        };
+                        let next = work.lock().unwrap_or_else(PoisonError::into_inner).next();
+                        let Some((number, (tensor, rows))) = next else { break };
                         if stop.load(Ordering::Relaxed) || number > failing.load(Ordering::Relaxed) {
                             break;
                         }
-                        if let Err(e) = self.unit(*tensor, rows, &mut buffers, (held, worker)) {
+                        if let Err(e) = self.unit(tensor, &rows, &mut buffers, (held, worker)) {
                             failing.fetch_min(number, Ordering::Relaxed);
                             let mut first = failed.lock().unwrap_or_else(PoisonError::into_inner);
                             if first.as_ref().is_none_or(|(n, _)| number < *n) {
@@ -385,7 +382,7 @@ impl Session {
         let k = t.k();
         let mut buffers = Buffers::default();
         let mut kept = None;
-        let mut decoded = Vec::new();
+        let dispatch = Dispatch { isa: self.options.isa, threads: Some(1) };
         for rows in units(&self.plan, t, self.most_rows[tensor]) {
             let (_, piece, source_rows) = piece_of(t, &rows)?;
             let part = view.row_range(rows.start as usize, rows.end as usize).map_err(format)?;
@@ -394,7 +391,7 @@ impl Session {
                 buffers.values.resize(((rows.end - rows.start) * k) as usize, 0.0);
                 self.plan.values(tensor, rows.clone(), &mut buffers.values)?;
                 let weights = importance(&self.plan, piece, source_rows.start, tensor, &mut kept);
-                compare(&part, &buffers.values, weights, &mut decoded, &mut statistics)
+                compare(&part, &buffers.values, weights, &dispatch, &mut statistics)
                     .map_err(|e| self.plan.placed(t, &rows, e))?;
             }
             self.state(tensor).fold.add(rows.start, statistics);

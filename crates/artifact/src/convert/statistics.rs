@@ -1,125 +1,15 @@
 //! How far encoded values are from the source's: sums in a fixed order, so that the numbers do not depend on how rows
 //! were cut into chunks or shared among threads.
 //!
-//! All in binary64, from binary32 values `x` (source) and `y` (decoded), with weights `w` of the columns (importance):
-//! `e = x - y`; sums of `e*e`, `x*x`, `w*e*e` and `w*x*x` run over eight partial sums a row, partial sum `l` taking
-//! columns `l`, `l + 8`, ..., combined as `((0+4)+(2+6)) + ((1+5)+(3+7))`; rows are then added in order. Elements
-//! whose source is not finite are counted and left out.
+//! The sums of a row are those of [`ninfer_simd_ops::row_errors`], with importance as the columns' weights; rows are then
+//! added in order.
 
 use std::collections::BTreeMap;
 
-use crate::container::Json;
-
 /// Sums of one row.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct RowStatistics {
-    /// Largest `|x - y|`.
-    pub max_abs: f64,
-    /// Sum of squared errors.
-    pub error: f64,
-    /// Sum of squared values.
-    pub signal: f64,
-    /// Sum of weighted squared errors.
-    pub weighted_error: f64,
-    /// Sum of weighted squared values.
-    pub weighted_signal: f64,
-    /// Elements whose source is infinite or NaN.
-    pub non_finite: u64,
-}
+pub use ninfer_simd_ops::RowErrors as RowStatistics;
 
-fn combine(p: &[f64; 8]) -> f64 {
-    ((p[0] + p[4]) + (p[2] + p[6])) + ((p[1] + p[5]) + (p[3] + p[7]))
-}
-
-/// Whether no value is infinite or NaN: magnitudes of binary32 words are ordered as integers.
-fn all_finite(x: &[f32]) -> bool {
-    x.iter().fold(0, |m: u32, v| m.max(v.to_bits() & 0x7fff_ffff)) < 0x7f80_0000
-}
-
-/// The partial sums of a row.
-#[derive(Default)]
-struct Lanes {
-    largest: [f64; 8],
-    error: [f64; 8],
-    signal: [f64; 8],
-    weighted_error: [f64; 8],
-    weighted_signal: [f64; 8],
-}
-
-impl Lanes {
-    #[inline(always)]
-    fn add(&mut self, l: usize, x: f32, y: f32) -> (f64, f64) {
-        let x = f64::from(x);
-        let e = x - f64::from(y);
-        self.error[l] += e * e;
-        self.signal[l] += x * x;
-        let magnitude = e.abs();
-        self.largest[l] = if magnitude > self.largest[l] { magnitude } else { self.largest[l] };
-        (x, e)
-    }
-
-    #[inline(always)]
-    fn add_weighted(&mut self, l: usize, x: f32, y: f32, w: f32) {
-        let (x, e) = self.add(l, x, y);
-        let w = f64::from(w);
-        self.weighted_error[l] += w * e * e;
-        self.weighted_signal[l] += w * x * x;
-    }
-}
-
-impl RowStatistics {
-    /// The sums of a row; without weights the weighted sums stay zero.
-    pub(super) fn of(x: &[f32], y: &[f32], weights: Option<&[f32]>) -> Self {
-        let mut lanes = Lanes::default();
-        let mut non_finite = 0;
-        let weights = weights.filter(|w| w.len() == x.len());
-        if all_finite(x) && x.len() == y.len() {
-            let (xs, x_rest) = x.as_chunks::<8>();
-            let (ys, y_rest) = y.as_chunks::<8>();
-            match weights {
-                None => {
-                    for (x, y) in xs.iter().zip(ys) {
-                        for l in 0..8 {
-                            lanes.add(l, x[l], y[l]);
-                        }
-                    }
-                    for (l, (&x, &y)) in x_rest.iter().zip(y_rest).enumerate() {
-                        lanes.add(l, x, y);
-                    }
-                }
-                Some(w) => {
-                    let (ws, w_rest) = w.as_chunks::<8>();
-                    for ((x, y), w) in xs.iter().zip(ys).zip(ws) {
-                        for l in 0..8 {
-                            lanes.add_weighted(l, x[l], y[l], w[l]);
-                        }
-                    }
-                    for (l, ((&x, &y), &w)) in x_rest.iter().zip(y_rest).zip(w_rest).enumerate() {
-                        lanes.add_weighted(l, x, y, w);
-                    }
-                }
-            }
-        } else {
-            for (i, (&x, &y)) in x.iter().zip(y).enumerate() {
-                match weights {
-                    _ if !x.is_finite() => non_finite += 1,
-                    None => {
-                        lanes.add(i % 8, x, y);
-                    }
-                    Some(w) => lanes.add_weighted(i % 8, x, y, w[i]),
-                }
-            }
-        }
-        Self {
-            max_abs: lanes.largest.into_iter().fold(0.0, f64::max),
-            error: combine(&lanes.error),
-            signal: combine(&lanes.signal),
-            weighted_error: combine(&lanes.weighted_error),
-            weighted_signal: combine(&lanes.weighted_signal),
-            non_finite,
-        }
-    }
-}
+use crate::container::Json;
 
 /// Sums of a tensor: rows added in order, whatever order they come in.
 #[derive(Clone, Debug, Default)]
@@ -216,7 +106,22 @@ fn ratio(error: f64, signal: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use ninfer_formats::{FormatId, TensorView};
+    use ninfer_simd_ops::{Dispatch, row_errors};
+
     use super::*;
+
+    fn rows_of(k: usize, x: &[f32], y: &[f32], weights: Option<&[f32]>) -> Vec<RowStatistics> {
+        let payload: Vec<u8> = y.iter().flat_map(|y| y.to_le_bytes()).collect();
+        let view = TensorView::new(FormatId::Fp32, &[(y.len() / k) as u64, k as u64], 1, &payload).unwrap();
+        let mut out = vec![RowStatistics::default(); view.rows()];
+        row_errors(&view, x, weights, &mut out, &Dispatch::default()).unwrap();
+        out
+    }
+
+    fn row_of(x: &[f32], y: &[f32]) -> RowStatistics {
+        rows_of(x.len(), x, y, None)[0]
+    }
 
     #[test]
     fn chunks_and_their_order_do_not_matter() {
@@ -229,8 +134,7 @@ mod tests {
         let x: Vec<f32> = (0..k * 50).map(|_| next()).collect();
         let y: Vec<f32> = x.iter().map(|v| v + next() / 100.0).collect();
         let w: Vec<f32> = (0..k).map(|i| i as f32).collect();
-        let rows: Vec<RowStatistics> =
-            x.chunks(k).zip(y.chunks(k)).map(|(x, y)| RowStatistics::of(x, y, Some(&w))).collect();
+        let rows = rows_of(k, &x, &y, Some(&w));
         let mut whole = Fold::default();
         whole.add(0, rows.clone());
         let whole = whole.finish(x.len() as u64, true);
@@ -253,40 +157,21 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_of_summing_are_one() {
-        // A row with one element that is not finite sums as the same row with zeros in its place.
-        let x: Vec<f32> = (0..53).map(|i| (i as f32 - 20.3) * 1.7e-3).collect();
-        let y: Vec<f32> = x.iter().map(|v| (v * 64.0).round() / 64.0).collect();
-        let w: Vec<f32> = (0..53).map(|i| (i % 7) as f32).collect();
-        for at in [0, 9, 52] {
-            for weights in [None, Some(&w[..])] {
-                let (mut slow, mut fast, mut other) = (x.clone(), x.clone(), y.clone());
-                slow[at] = f32::NAN;
-                (fast[at], other[at]) = (0.0, 0.0);
-                let slow = RowStatistics::of(&slow, &other, weights);
-                let fast = RowStatistics::of(&fast, &other, weights);
-                assert_eq!(RowStatistics { non_finite: 0, ..slow }, fast);
-                assert_eq!(slow.non_finite, 1);
-            }
-        }
-    }
-
-    #[test]
     fn values_that_are_not_finite_are_counted_apart() {
         let x = [1.0, f32::NAN, f32::INFINITY, 3.0];
         let y = [1.5, f32::NAN, f32::INFINITY, 3.0];
         let mut fold = Fold::default();
-        fold.add(0, vec![RowStatistics::of(&x, &y, None)]);
+        fold.add(0, vec![row_of(&x, &y)]);
         let s = fold.finish(4, false);
         assert_eq!((s.sums.non_finite, s.sums.max_abs, s.mse()), (2, 0.5, 0.125));
         assert_eq!(s.sums.signal, 10.0);
         assert_eq!(s.weighted_relative_rms(), None);
         let mut exact = Fold::default();
-        exact.add(0, vec![RowStatistics::of(&x[..1], &x[..1], None)]);
+        exact.add(0, vec![row_of(&x[..1], &x[..1])]);
         let exact = exact.finish(1, false);
         assert_eq!((exact.snr_db(), exact.relative_rms()), (f64::INFINITY, 0.0));
         // An overflow to infinity is an infinite error.
-        let over = RowStatistics::of(&[3e38], &[f32::INFINITY], None);
+        let over = row_of(&[3e38], &[f32::INFINITY]);
         assert_eq!(over.max_abs, f64::INFINITY);
     }
 

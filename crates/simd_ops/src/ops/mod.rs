@@ -2,6 +2,7 @@
 
 pub mod decode;
 pub mod encode;
+pub mod errors;
 pub mod experts;
 pub mod matmul;
 pub mod prepare;

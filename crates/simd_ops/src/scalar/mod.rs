@@ -7,6 +7,7 @@ pub(crate) mod a16;
 pub(crate) mod a8;
 pub(crate) mod decode;
 pub(crate) mod encode;
+pub(crate) mod errors;
 
 pub(crate) use a8::Run;
 
@@ -43,7 +44,8 @@ pub(crate) fn kernels(format: FormatId) -> KernelSet {
 }
 
 /// The scalar entries that do not depend on a format.
-pub(crate) const COMMON: Common = Common { narrow: Some(narrow), quantize: Some(q8_1::quantize_column) };
+pub(crate) const COMMON: Common =
+    Common { narrow: Some(narrow), quantize: Some(q8_1::quantize_column), errors: Some(errors::errors) };
 
 /// See [`crate::kernels::NarrowFn`].
 #[inline(always)]

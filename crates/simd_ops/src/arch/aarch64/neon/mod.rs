@@ -39,4 +39,4 @@ pub(crate) fn kernels(format: FormatId) -> KernelSet {
 
 /// The entries that do not depend on a format.
 pub(crate) const COMMON: Common =
-    Common { narrow: Some(activations::narrow), quantize: Some(activations::quantize) };
+    Common { narrow: Some(activations::narrow), quantize: Some(activations::quantize), errors: None };

@@ -1,4 +1,4 @@
-//! Rounding to 16 bits, and activations to `q8_1`.
+//! Rounding to 16 bits, activations to `q8_1`, and errors.
 
 use std::arch::x86_64::*;
 
@@ -7,7 +7,7 @@ use ninfer_formats::codec::Half;
 use super::prims::load_f32;
 use crate::isa::avx2_entry;
 use crate::q8_1::{Q8ColumnMut, quantize_column};
-use crate::scalar;
+use crate::scalar::{self, errors::ErrorLanes};
 
 avx2_entry! {
     /// See [`crate::kernels::NarrowFn`].
@@ -32,6 +32,11 @@ avx2_entry! {
     /// See [`crate::kernels::QuantizeFn`]: the portable source, compiled for this token.
     pub(crate) fn quantize(x: &[f32], out: Q8ColumnMut<'_>) -> Result<(), usize> {
         quantize_column(x, out)
+    }
+
+    /// See [`crate::kernels::ErrorsFn`]: the portable source, compiled for this token.
+    pub(crate) fn errors(x: &[f32], y: &[f32], weights: Option<&[f32]>, sums: &mut ErrorLanes) {
+        scalar::errors::errors(x, y, weights, sums);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Rounding to 16 bits, and activations to `q8_1`.
+//! Rounding to 16 bits, activations to `q8_1`, and errors.
 
 use std::arch::x86_64::*;
 
@@ -7,7 +7,7 @@ use ninfer_formats::codec::Half;
 use super::prims::{load_f32, store};
 use crate::isa::avx512_entry;
 use crate::q8_1::{BLOCK, Q8ColumnMut};
-use crate::scalar;
+use crate::scalar::{self, errors::ErrorLanes};
 
 avx512_entry! {
     /// See [`crate::kernels::NarrowFn`].
@@ -43,6 +43,11 @@ avx512_entry! {
             })?;
         }
         Ok(())
+    }
+
+    /// See [`crate::kernels::ErrorsFn`]: the portable source, compiled for this token.
+    pub(crate) fn errors(x: &[f32], y: &[f32], weights: Option<&[f32]>, sums: &mut ErrorLanes) {
+        scalar::errors::errors(x, y, weights, sums);
     }
 }
 

@@ -33,5 +33,8 @@ pub(crate) fn kernels(format: FormatId) -> KernelSet {
 }
 
 /// The entries that do not depend on a format.
-pub(crate) const COMMON: Common =
-    Common { narrow: Some(activations::narrow), quantize: Some(activations::quantize) };
+pub(crate) const COMMON: Common = Common {
+    narrow: Some(activations::narrow),
+    quantize: Some(activations::quantize),
+    errors: Some(activations::errors),
+};

@@ -1,21 +1,21 @@
 //! From a recipe and a source to a plan: rules in order, first match wins, every refusal at once.
 
+mod importance;
+mod outcome;
+
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::decide::{Decision, decide};
+use super::decide::decide;
 use super::pattern::Captures;
 use super::planned::{
     Divisors, ImportanceFile, MethodUsed, Piece, PlanOptions, PlannedResource, PlannedTensor, RecipePlan,
 };
-use super::recipe::{Bind, Checked, ImportanceUse, Recipe, Treatment};
-use crate::container::{Binding, BindingPart};
+use super::recipe::{Bind, Checked, Recipe, Treatment};
+use crate::container::Binding;
 use crate::error::{ArtifactError, ArtifactErrorKind as K, Refusal, quoted};
 use crate::source::TensorSource;
-
-/// Most warnings about an importance matrix that are kept one by one.
-const MAX_WARNINGS: usize = 20;
 
 /// Plans a conversion. Reads headers only.
 ///
@@ -372,189 +372,6 @@ impl<'a> Resolver<'a> {
             bindings: Vec::new(),
         });
         Some(self.tensors.len() - 1)
-    }
-
-    /// The importance of each piece, where the decision's method uses it.
-    fn importance_of(
-        &mut self,
-        treatment: &Treatment,
-        decision: &Decision,
-        pieces: &[(usize, Range<u64>)],
-    ) -> Result<Vec<Option<Arc<ninfer_gguf::Importance>>>, String> {
-        let able = match &decision.method {
-            MethodUsed::Encode(encoder) => encoder.spec().importance,
-            MethodUsed::Callable(_) => true,
-            MethodUsed::Import => false,
-        };
-        let wanted = if decision.fallback.is_some() && treatment.importance == ImportanceUse::Required {
-            ImportanceUse::Auto
-        } else {
-            treatment.importance
-        };
-        if !able || wanted == ImportanceUse::None {
-            return Ok(vec![None; pieces.len()]);
-        }
-        let required = wanted == ImportanceUse::Required;
-        let Some(file) = self.importance else {
-            if required {
-                return Err("the rule requires importance, and no importance matrix was given".into());
-            }
-            return Ok(vec![None; pieces.len()]);
-        };
-        let mut found = Vec::new();
-        for (piece, _) in pieces {
-            let t = &self.source.tensors()[*piece];
-            let mapped = self
-                .recipe
-                .names
-                .iter()
-                .find_map(|(pattern, name)| pattern.captures(&t.name).map(|c| name.fill(&c)))
-                .unwrap_or_else(|| t.name.clone());
-            let Some(entry) = file.matrix.get(&mapped) else {
-                if required {
-                    return Err(format!(
-                        "the rule requires importance, and the matrix has no entry {}",
-                        quoted(&mapped)
-                    ));
-                }
-                found.push(None);
-                continue;
-            };
-            self.used_importance.insert(entry.name_bytes().to_vec());
-            let k = usize::try_from(t.k()).map_err(|_| "its rows are too long for importance".to_owned())?;
-            // Experts are the first of three dimensions; one vector serves all rows.
-            let experts = if let [experts, _, _] = t.shape[..] { experts } else { 1 };
-            let experts = usize::try_from(experts).unwrap_or(usize::MAX);
-            if (entry.experts(), entry.channels()) == (1, k) {
-                found.push(Some(Arc::new(entry.clone())));
-            } else {
-                let split = entry.split(experts, k).map_err(|e| e.to_string())?;
-                found.push(Some(Arc::new(split)));
-            }
-        }
-        Ok(found)
-    }
-
-    /// Puts the planned tensors in the order of the source.
-    fn order(&mut self) {
-        let key = |t: &PlannedTensor| t.pieces.first().map(|p| (p.source, p.rows.start));
-        let mut order: Vec<usize> = (0..self.tensors.len()).collect();
-        order.sort_by_key(|&i| key(&self.tensors[i]));
-        let mut place = vec![0; order.len()];
-        for (new, &old) in order.iter().enumerate() {
-            place[old] = new;
-        }
-        let mut old: Vec<Option<PlannedTensor>> =
-            std::mem::take(&mut self.tensors).into_iter().map(Some).collect();
-        self.tensors = order.iter().filter_map(|&i| old[i].take()).collect();
-        self.stacked = self.stacked.iter().map(|&i| place[i]).collect();
-        for state in &mut self.states {
-            state.taken.sort_by_key(|(rows, _)| rows.start);
-            for (_, index) in &mut state.taken {
-                *index = index.map(|i| place[i]);
-            }
-        }
-    }
-
-    /// What every logical parameter stands for.
-    fn bindings(&mut self) -> Vec<(String, Binding)> {
-        let mut out: Vec<(String, Binding)> = Vec::new();
-        let part = |t: &PlannedTensor, range: &Range<u64>| BindingPart {
-            object: t.name.clone(),
-            begin: range.start,
-            end: range.end,
-        };
-        for (tensor, state) in self.states.iter().enumerate() {
-            let t = &self.source.tensors()[tensor];
-            let kept: Vec<&PlannedTensor> =
-                state.taken.iter().filter_map(|(_, i)| i.map(|i| &self.tensors[i])).collect();
-            if kept.is_empty()
-                || state.taken.iter().any(|(_, i)| i.is_some_and(|i| self.stacked.contains(&i)))
-            {
-                continue;
-            }
-            // A whole tensor under a new name is bound under that alone.
-            let whole = kept.len() == 1 && state.taken.len() == 1;
-            if whole && !kept[0].bindings.is_empty() {
-                continue;
-            }
-            let binding = if let [only] = kept[..] {
-                Binding::Object(only.name.clone())
-            } else {
-                Binding::Parts(kept.iter().map(|k| part(k, &(0..k.elements()))).collect())
-            };
-            out.push((t.name.clone(), binding));
-        }
-        for t in &self.tensors {
-            for (name, range) in &t.bindings {
-                let binding = if *range == (0..t.elements()) {
-                    Binding::Object(t.name.clone())
-                } else {
-                    Binding::Parts(vec![part(t, range)])
-                };
-                out.push((name.clone(), binding));
-            }
-        }
-        let mut seen = HashSet::new();
-        for (name, _) in &out {
-            if !seen.insert(name.as_str()) {
-                self.rules.push(format!("two parameters would have the name {}", quoted(name)));
-            }
-        }
-        out
-    }
-
-    fn check_names(&mut self) {
-        let mut seen: HashMap<&str, usize> = HashMap::new();
-        let mut found = Vec::new();
-        for (i, t) in self.tensors.iter().enumerate() {
-            if t.name.is_empty() || t.name.contains('\0') {
-                found.push((
-                    i,
-                    "its name is empty or contains U+0000, so it cannot be an object's id".to_owned(),
-                ));
-            }
-            if let Some(&other) = seen.get(t.name.as_str()) {
-                let by = &self.tensors[other].why;
-                found.push((i, format!("its name {} is that of another tensor (by {by})", quoted(&t.name))));
-            } else {
-                seen.insert(&t.name, i);
-            }
-        }
-        for (i, reason) in found {
-            let source = self.tensors[i].pieces.first().map_or(0, |p| p.source);
-            self.refuse(source, reason);
-        }
-    }
-
-    fn importance_warnings(&mut self) {
-        let Some(file) = self.importance else { return };
-        let mut warnings = file.matrix.warnings();
-        let known: HashSet<&[u8]> = self.used_importance.iter().map(Vec::as_slice).collect();
-        let unused = file.matrix.entries().iter().filter(|e| !known.contains(e.name_bytes()));
-        let unused: Vec<String> = unused.map(|e| quoted(&String::from_utf8_lossy(e.name_bytes()))).collect();
-        if !unused.is_empty() {
-            let shown = unused.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
-            let more = if unused.len() > 5 { ", ..." } else { "" };
-            warnings.push(format!("{} entries are not used: {shown}{more}", unused.len()));
-        }
-        let (kept, more) = (warnings.len().min(MAX_WARNINGS), warnings.len().saturating_sub(MAX_WARNINGS));
-        self.warnings.extend(warnings.drain(..kept).map(|w| format!("importance matrix: {w}")));
-        if more > 0 {
-            self.warnings.push(format!("importance matrix: {more} more warnings"));
-        }
-    }
-
-    fn dropped(&self) -> Vec<(String, Option<Range<u64>>)> {
-        let mut out = Vec::new();
-        for (tensor, state) in self.states.iter().enumerate() {
-            let t = &self.source.tensors()[tensor];
-            for (rows, _) in state.taken.iter().filter(|(_, index)| index.is_none()) {
-                let whole = *rows == (0..t.rows());
-                out.push((t.name.clone(), (!whole).then(|| rows.clone())));
-            }
-        }
-        out
     }
 }
 
