@@ -98,9 +98,10 @@ test-bigendian:
 test-32bit:
 	tools/arm/emulated.sh i686 $(EMULATED)
 
-# Needs a nightly compiler and cargo-fuzz.
+# Needs a nightly compiler and cargo-fuzz. fuzz/seeds has files to begin with.
 fuzz:
-	set -e; for t in $$(cargo +nightly fuzz list); do cargo +nightly fuzz run "$$t" -- -max_total_time=$(FUZZ_SECONDS); done
+	set -e; for t in $$(cargo +nightly fuzz list); do mkdir -p fuzz/corpus/$$t; cargo +nightly fuzz run "$$t" \
+		fuzz/corpus/$$t $$(ls -d fuzz/seeds/$$t 2>/dev/null) -- -max_total_time=$(FUZZ_SECONDS); done
 
 lint: $(VENV)/.installed
 	cargo fmt --all --check

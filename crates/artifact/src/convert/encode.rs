@@ -107,9 +107,8 @@ impl Buffers {
     }
 }
 
-/// Exactly as much room as is missing: growth by doubling would break the budget.
+/// Exactly as much room as is missing: growth by doubling would break the budget. What is in it may stay.
 fn room<T>(buffer: &mut Vec<T>, len: u64) -> Result<(), ArtifactError> {
-    buffer.clear();
     let too_large = |bytes| ArtifactError::new(K::TooLarge { bytes });
     let len = usize::try_from(len).map_err(|_| too_large(len))?;
     if buffer.capacity() < len {
@@ -283,7 +282,6 @@ impl RecipePlan {
         while at < piece.rows.end {
             let end = at.saturating_add(rows.max(1)).min(piece.rows.end);
             let fail = |e: ArtifactError| self.in_piece(t, piece, at..end, e);
-            values.clear();
             values.resize((end - at) as usize * k, 0.0);
             self.source.read_values(piece.source, at..end, values).map_err(fail)?;
             let found = nvfp4_largest(Source::F32(values), k, at, dispatch).map_err(|e| fail(e.into()))?;
@@ -371,7 +369,7 @@ impl RecipePlan {
             FormatId::Nvfp4 => self.divisor(tensor, number, n as u64, dispatch, &mut buffers.values)?,
             _ => 1.0,
         };
-        buffers.values.clear();
+        // All of them are read; what an earlier unit left needs no zeros.
         buffers.values.resize(elements, 0.0);
         self.source.read_values(piece.source, source_rows.clone(), &mut buffers.values)?;
         let weights = importance(self, piece, source_rows.start, tensor, &mut buffers.importance);

@@ -22,8 +22,8 @@ use crate::error::{ArtifactError, ArtifactErrorKind as K};
 
 /// Memory that a conversion may use if nothing else is said, in bytes.
 pub const DEFAULT_MEMORY: u64 = 256 << 20;
-/// Bytes of one unit of work beyond which more is of no use.
-const UNIT: u64 = 8 << 20;
+/// Bytes of one unit of work: what it reads, works out and compares stays in a core's second-level cache.
+const UNIT: u64 = 1 << 20;
 /// Bytes read back at a time for a digest.
 const DIGEST: usize = 128 << 10;
 /// How often the caller hears of progress where there is none.
