@@ -61,7 +61,7 @@ fn read<T: Send>(
     tensor: usize,
     rows: Range<u64>,
     out: &mut [T],
-    each: impl Fn(Range<u64>, &mut [T]) -> Result<(), ninfer_artifact::ArtifactError> + Send,
+    each: impl Fn(Range<u64>, &mut [T]) -> Result<(), ninfer_artifact::ArtifactError> + Sync,
 ) -> PyResult<()> {
     detached(py, || -> Result<(), Error> {
         let k = source.tensor(tensor)?.k();
