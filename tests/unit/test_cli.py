@@ -148,8 +148,8 @@ def test_unreadable_files_exit_with_2(command: str, tmp_path: Path) -> None:
     bad = tmp_path / "bad"
     for content, text in (
         (b"", "expected GGUF, safetensors, npy, npz or .ninfer"),
-        (b"PK\3\4", "not a readable archive"),
-        (b"\x93NUMPY", "npy"),
+        (b"PK\3\4", "the archive cannot be read"),
+        (b"\x93NUMPY", "the version ends at byte 8"),
         (b"GGUF", "the file ends here: the version needs 4 bytes"),
         (b"NINFER\0\1" + bytes(24), "version 1"),
     ):

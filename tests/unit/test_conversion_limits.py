@@ -93,14 +93,13 @@ def small_model(path: Path) -> None:
 
 
 FULL = """
-import json, os, sys
+import json, resource, signal, sys
 import ninfer_rs as nr
 source, out, recipe, resume, allowed = sys.argv[1:]
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 def step(done, total):
     # Files begin at their whole length; from now on no more of them can be written.
     if allowed != "-":
-        import resource, signal
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(allowed), resource.RLIM_INFINITY))
 try:
     done = nr.convert(
@@ -132,7 +131,7 @@ def test_a_write_that_fails_half_way(resume: str, tmp_path: Path) -> None:
     out = folder / "m.ninfer"
     number, text = convert_limited(model, out, recipe, resume, 2 * len(whole) // 3)
     assert number == 27, text  # EFBIG
-    for part in ("m.ninfer", 'tensor "', "rows", "cannot write", "File too large"):
+    for part in ("m.ninfer", "cannot write", "File too large"):
         assert part in text, text
     left = sorted(p.name for p in folder.iterdir())
     if resume == "no":

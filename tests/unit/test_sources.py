@@ -16,6 +16,12 @@ from ninfer_rs.cli import main
 from support import fp8, random_words
 from support import write_safetensors as write
 
+#: What has no format of its own.
+RULES = [
+    nr.Rule(match="t.weight", format="bf16", method="cast_direct"),
+    nr.Rule(match="f64", format="fp32"),
+    nr.Rule(match="i64", format="int32"),
+]
 BF16, F8 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 
 
@@ -176,7 +182,7 @@ def test_verify(model: Path, tensors: dict[str, Any], tmp_path: Path) -> None:
     assert result.exit_code == 0 and "1 value not finite, the first in row 0, column 1" in result.output
     out = tmp_path / "m.ninfer"
     assert run("convert", model, out).exit_code == 1  # tiles want a method
-    nr.convert(model, out, [nr.Rule(match="t.weight", format="bf16", method="cast_direct")])
+    nr.convert(model, out, RULES)
     result = run("verify", out, "--against", model)
     assert result.exit_code == 2 and "ninfer-rs compare" in result.output
     assert run("verify", model, "--against", out).exit_code == 2
@@ -184,11 +190,7 @@ def test_verify(model: Path, tensors: dict[str, Any], tmp_path: Path) -> None:
 
 def test_compare(model: Path, tensors: dict[str, Any], tmp_path: Path) -> None:
     out = tmp_path / "m.ninfer"
-    rules = [
-        nr.Rule(match="t.weight", format="bf16", method="cast_direct"),
-        nr.Rule(match="f32", format="q8_g32_fp16"),
-    ]
-    nr.convert(model, out, rules)
+    nr.convert(model, out, [*RULES, nr.Rule(match="f32", format="q8_g32_fp16")])
     code, found = results(model, out)
     assert code == 1 and list(found) == [n for n in tensors if not n.endswith(("_scale", "_inv"))]
     for name in ("bf16", "cube", "i32", "q.weight"):
