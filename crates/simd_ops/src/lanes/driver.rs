@@ -38,7 +38,7 @@ pub(crate) fn product<V: Vector, S: Codes>(
     memory.fill::<S>(x, columns.clone(), V::SIGNED);
     memory.words.resize(S::UNITS * S::WORDS, Line::default());
     memory.halves.resize(S::UNITS * S::HALVES.len(), HalfLine::default());
-    let Memory { x: activations, words, halves, rows: room } = memory;
+    let Memory { x: activations, words, halves, rows: room, .. } = memory;
     let blocks = x.blocks();
     for first in (0..view.rows()).step_by(ROWS) {
         let rows = Rows::of::<S>(view, first, room);
@@ -60,7 +60,7 @@ pub(crate) fn product<V: Vector, S: Codes>(
                 &mut min,
             );
         }
-        finish::<V, S>(v, view, first, columns.clone(), out, &acc, &min);
+        finish::<V, S, FEW>(v, view, first, columns.clone(), out, &acc, &min);
     }
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn prepared<V: Vector, S: Codes>(
                 &mut min,
             );
         }
-        finish::<V, S>(v, view, first, columns.clone(), out, &acc, &min);
+        finish::<V, S, FEW>(v, view, first, columns.clone(), out, &acc, &min);
     }
 }
 
@@ -124,13 +124,13 @@ pub(crate) fn turn_all<S: Turn>(
             let words = &mut words[(tile * units + u) * S::WORDS..][..S::WORDS];
             let pieces = S::PIECES.iter().flat_map(|&(p, at)| [0, 4, 8, 12].map(|i| (p, at + i)));
             for ((p, at), out) in pieces.chain(S::SINGLES.iter().copied()).zip(words) {
-                spread(rows.bytes[p], rows.stride[p], u * S::BYTES[p] + at, |r, bytes| {
+                spread(rows.bytes[p], rows.stride[p], u * rows.step[p] + at, |r, bytes| {
                     out.0[r] = u32::from_le_bytes(bytes);
                 });
             }
             let halves = &mut halves[(tile * units + u) * S::HALVES.len()..][..S::HALVES.len()];
             for (&(p, at), out) in S::HALVES.iter().zip(halves) {
-                spread(rows.bytes[p], rows.stride[p], u * S::BYTES[p] + at, |r, bytes| {
+                spread(rows.bytes[p], rows.stride[p], u * rows.step[p] + at, |r, bytes| {
                     out.0[r] = u16::from_le_bytes(bytes);
                 });
             }
@@ -149,7 +149,7 @@ fn next<S: Turn>(rows: &Rows<'_>, block: usize, blocks: usize) -> [Option<usize>
         let at = |block: usize| block / S::BLOCKS * S::BYTES[p];
         *out = if ahead < last {
             Some(at(ahead))
-        } else if rows.more && S::LINEAR[p] {
+        } else if rows.more {
             Some(at(ahead - last) + ROWS * rows.stride[p])
         } else {
             None
@@ -177,7 +177,7 @@ fn turn<V: Vector, S: Turn>(
         ($($i:literal)+) => {
             $(if $i < S::PIECES.len() {
                 let (p, at) = S::PIECES[$i];
-                v.turn(rows.bytes[p], rows.stride[p], unit * S::BYTES[p] + at, &mut pieces[$i]);
+                v.turn(rows.bytes[p], rows.stride[p], unit * rows.step[p] + at, &mut pieces[$i]);
                 // Once for about every line.
                 let at = u * S::BYTES[p] + at;
                 if let (Some(next), true) = (next[p], at % 64 < 18) {
@@ -191,10 +191,10 @@ fn turn<V: Vector, S: Turn>(
     piece!(0 1 2 3 4 5 6 7 8 9 10 11 12);
     const { assert!(S::PIECES.len() <= 13) };
     for (&(p, at), out) in S::SINGLES.iter().zip(singles) {
-        v.words(rows.bytes[p], rows.stride[p], unit * S::BYTES[p] + at, out);
+        v.words(rows.bytes[p], rows.stride[p], unit * rows.step[p] + at, out);
     }
     for (&(p, at), out) in S::HALVES.iter().zip(halves) {
-        v.halves(rows.bytes[p], rows.stride[p], unit * S::BYTES[p] + at, out);
+        v.halves(rows.bytes[p], rows.stride[p], unit * rows.step[p] + at, out);
     }
 }
 
@@ -243,10 +243,7 @@ pub(crate) fn chunk<V: Vector, S: Codes>(
                 part,
             };
             let (acc, min) = (&mut acc[part], &mut min[part]);
-            let mut scales = S::scales(v, unit);
-            if S::POWER != 1.0 {
-                scales[0] = v.mul(scales[0], v.floats(S::POWER));
-            }
+            let scales = scales_of::<V, S>(v, unit);
             macro_rules! step {
                 ($($b:literal)+) => {
                     $(if $b < S::BLOCKS && $b * columns < x.len() {
@@ -267,6 +264,99 @@ pub(crate) fn chunk<V: Vector, S: Codes>(
     }
 }
 
+/// What belongs to the activations of a block beside the codes: scale, sum times scale, sums of the halves.
+pub(crate) trait Column {
+    /// These.
+    fn rest(&self) -> (f32, f32, [f32; 2]);
+}
+
+impl Column for Activation {
+    #[inline(always)]
+    fn rest(&self) -> (f32, f32, [f32; 2]) {
+        (self.d, self.sum, self.halves)
+    }
+}
+
+/// What all columns' terms of a block have in common.
+#[derive(Clone, Copy)]
+pub(super) struct Term<F> {
+    d: [F; 2],
+    factors: [F; 2],
+    minima: [F; 2],
+    /// `dmin`, times the minimum where there is one for the block.
+    min_d: F,
+}
+
+/// The scales of a unit.
+#[inline(always)]
+pub(super) fn scales_of<V: Vector, S: Codes>(v: V, unit: Unit<'_>) -> [V::F; 2] {
+    let mut scales = S::scales(v, unit);
+    if S::POWER != 1.0 {
+        scales[0] = v.mul(scales[0], v.floats(S::POWER));
+    }
+    scales
+}
+
+/// What block `B` of a unit gives to all columns; `scales` from [`scales_of`].
+#[inline(always)]
+pub(super) fn term<V: Vector, S: Codes, const B: usize>(
+    v: V,
+    unit: Unit<'_>,
+    scales: [V::F; 2],
+) -> Term<V::F> {
+    let mut d = scales;
+    if S::FACTORS == Factors::Terms {
+        d = S::terms::<V, B>(v, unit);
+        d[0] = v.mul(d[0], v.floats(S::POWER));
+        d[1] = v.mul(d[1], v.floats(S::POWER));
+    }
+    let (minima, dmin) = (S::minima::<V, B>(v, unit), d[1]);
+    let raised = S::raised::<V, B>();
+    if raised != 0 {
+        // Exact, and the sums are greater by the same power of two.
+        d[0] = v.mul(d[0], v.floats(1.0 / (1 << raised) as f32));
+    }
+    // Both factors are exact.
+    let min_d = if S::MINIMUM && !S::SPLIT { v.mul(minima[0], dmin) } else { dmin };
+    Term { d, factors: S::factors::<V, B>(v, unit), minima, min_d }
+}
+
+/// Adds a column's term of a block to its chains.
+#[inline(always)]
+pub(super) fn add<V: Vector, S: Codes>(
+    v: V,
+    term: &Term<V::F>,
+    sums: [V::I; 2],
+    (d, sum_x, halves): (f32, f32, [f32; 2]),
+    acc: &mut V::F,
+    min: &mut V::F,
+) {
+    let d_x = v.floats(d);
+    let sum = v.to_f32(sums[0]);
+    let d = v.mul(term.d[0], d_x);
+    match S::FACTORS {
+        Factors::None => *acc = v.fma(sum, d, *acc),
+        Factors::Whole => *acc = v.fma(v.mul(sum, term.factors[0]), d, *acc),
+        Factors::Halves => {
+            let sum = v.fma(v.to_f32(sums[1]), term.factors[1], v.mul(sum, term.factors[0]));
+            *acc = v.fma(sum, d, *acc);
+        }
+        Factors::Terms => {
+            *acc = v.fma(sum, d, *acc);
+            *acc = v.fma(v.to_f32(sums[1]), v.mul(term.d[1], d_x), *acc);
+        }
+    }
+    if S::MINIMUM {
+        *min = if S::SPLIT {
+            let low = v.mul(term.minima[0], v.floats(halves[0]));
+            let sum = v.fma(term.minima[1], v.floats(halves[1]), low);
+            v.fma(sum, v.mul(term.min_d, d_x), *min)
+        } else {
+            v.fma(term.min_d, v.floats(sum_x), *min)
+        };
+    }
+}
+
 /// Adds the term of block `B` of a unit to every column's chain.
 #[inline(always)]
 fn block<V: Vector, S: Codes, const B: usize>(
@@ -278,56 +368,23 @@ fn block<V: Vector, S: Codes, const B: usize>(
     min: &mut [V::F; FEW],
 ) {
     let codes = S::unpack::<V, B>(v, unit);
-    let mut d = scales;
-    if S::FACTORS == Factors::Terms {
-        d = S::terms::<V, B>(v, unit);
-        d[0] = v.mul(d[0], v.floats(S::POWER));
-        d[1] = v.mul(d[1], v.floats(S::POWER));
-    }
-    let factors = S::factors::<V, B>(v, unit);
-    let minima = S::minima::<V, B>(v, unit);
-    let dmin = d[1];
-    // Both factors are exact.
-    let min_d = if S::MINIMUM && !S::SPLIT { v.mul(minima[0], dmin) } else { dmin };
+    let term = term::<V, S, B>(v, unit, scales);
     for ((x, acc), min) in x.iter().zip(acc).zip(min) {
         let sums = S::sums::<V, B>(v, &codes, x);
-        let d_x = v.floats(x.d);
-        let term = v.mul(d[0], d_x);
-        let sum = v.to_f32(sums[0]);
-        match S::FACTORS {
-            Factors::None => *acc = v.fma(sum, term, *acc),
-            Factors::Whole => *acc = v.fma(v.mul(sum, factors[0]), term, *acc),
-            Factors::Halves => {
-                let sum = v.fma(v.to_f32(sums[1]), factors[1], v.mul(sum, factors[0]));
-                *acc = v.fma(sum, term, *acc);
-            }
-            Factors::Terms => {
-                *acc = v.fma(sum, term, *acc);
-                *acc = v.fma(v.to_f32(sums[1]), v.mul(d[1], d_x), *acc);
-            }
-        }
-        if S::MINIMUM {
-            *min = if S::SPLIT {
-                let low = v.mul(minima[0], v.floats(x.halves[0]));
-                let sum = v.fma(minima[1], v.floats(x.halves[1]), low);
-                v.fma(sum, v.mul(dmin, d_x), *min)
-            } else {
-                v.fma(min_d, v.floats(x.sum), *min)
-            };
-        }
+        add::<V, S>(v, &term, sums, x.rest(), acc, min);
     }
 }
 
 /// Writes the results of a tile.
 #[inline(always)]
-fn finish<V: Vector, S: Codes>(
+pub(super) fn finish<V: Vector, S: Codes, const N: usize>(
     v: V,
     view: &TensorView<'_>,
     first: usize,
     columns: Range<usize>,
     out: &mut Tile<'_>,
-    acc: &Chains<V::F>,
-    min: &Chains<V::F>,
+    acc: &[[V::F; N]; 2],
+    min: &[[V::F; N]; 2],
 ) {
     let rows = (view.rows() - first).min(ROWS);
     let mut lanes = [1.0; ROWS];

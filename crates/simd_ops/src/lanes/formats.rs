@@ -1,4 +1,4 @@
-//! Where each format's codes and factors lie in turned words: the trait, and ggml's blocks but the grids.
+//! Where each format's codes and factors lie in turned words: the trait, and ggml's blocks but the grids and K types.
 
 use std::marker::PhantomData;
 
@@ -6,7 +6,7 @@ use ninfer_formats::codec::gguf::{self, fields};
 use ninfer_formats::tables::IQ4_VALUES;
 use ninfer_formats::{BlockKind, RowParts};
 
-use super::{HalfLine, Line, Turn, Vector, Words};
+use super::{HalfLine, Lay, Line, Quads, Turn, Vector, Words};
 
 /// What the integer sums are multiplied with before they become a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,24 @@ pub(crate) trait Codes: Turn {
     const MINIMUM: bool = false;
     /// Power of two that scales are multiplied with.
     const POWER: f32 = 1.0;
+    /// How the rows' bytes lie when there is one column.
+    const LAY: Lay = Lay::Turned;
+    /// The piece that is turned whatever [`Self::LAY`] says: the one with the integer factors.
+    const HEAD: Option<usize> = None;
+    /// The block that is the first to need each piece; 0 for those not named.
+    const FIRST: &'static [usize] = &[];
 
+    /// The power of two by which the unpacked codes of block `B` are too great, because their bits were left where they
+    /// were. Only without offsets.
+    #[inline(always)]
+    fn raised<V: Vector, const B: usize>() -> u32 {
+        0
+    }
+    /// As [`Self::unpack`], of pieces that were not turned.
+    #[inline(always)]
+    fn unpack_beside<V: Quads, const B: usize>(v: V, _unit: Unit<'_>) -> [V::I; 8] {
+        [v.zero(); 8]
+    }
     /// Start values of a sum that is not split, for the offset in force.
     #[inline(always)]
     fn start(offset: i32, sum: i32) -> [i32; 2] {
@@ -174,10 +191,16 @@ pub(super) use turn;
 /// The methods of [`Codes`] for codes in eight vectors of words.
 macro_rules! words {
     (|$v:ident, $u:ident, $b:ident| $codes:block) => {
+        words! { |$v, $u, $b| $codes, beside { Self::unpack::<_, $b>($v, $u) } }
+    };
+    (|$v:ident, $u:ident, $b:ident| $codes:block, beside $beside:block) => {
         type Unpacked<V: Vector> = [V::I; 8];
 
         #[inline(always)]
         fn unpack<V: Vector, const $b: usize>($v: V, $u: Unit<'_>) -> [V::I; 8] $codes
+
+        #[inline(always)]
+        fn unpack_beside<V: Quads, const $b: usize>($v: V, $u: Unit<'_>) -> [V::I; 8] $beside
 
         #[inline(always)]
         fn sums<V: Vector, const B: usize>(v: V, w: &[V::I; 8], x: &super::Activation) -> [V::I; 2] {
@@ -210,6 +233,28 @@ pub(super) fn dots<V: Vector, const FROM: usize, const TO: usize>(
         64..=127 => v.dots::<FROM, TO, 127>(w, x, acc),
         _ => v.dots::<FROM, TO, 255>(w, x, acc),
     }
+}
+
+/// Bytes from `first` on, each `times` times.
+pub(super) const fn spread(first: usize, times: usize) -> [u8; 16] {
+    let mut out = [0; 16];
+    let mut i = 0;
+    while i < 16 {
+        out[i] = (first + i / times) as u8;
+        i += 1;
+    }
+    out
+}
+
+/// A bit in each byte: number `first`, and `step` more in every byte that follows.
+pub(super) const fn bit_numbers(first: usize, step: usize) -> [u8; 16] {
+    let mut out = [0; 16];
+    let mut i = 0;
+    while i < 16 {
+        out[i] = 1 << ((first + step * i) % 8);
+        i += 1;
+    }
+    out
 }
 
 /// Words of nibbles: `w[i]` low and `w[4 + i]` high for the words `from + i`.
@@ -259,6 +304,25 @@ pub(super) fn fields_of_2<V: Vector>(v: V, u: Unit<'_>, from: usize, flip: u8) -
     w
 }
 
+/// The fields `mask` of the bytes of eight words, `shift` bits from the right: left there, where sums may be so great
+/// ([`Codes::raised`]).
+#[inline(always)]
+pub(super) fn fields_where_they_are<V: Vector>(
+    v: V,
+    u: Unit<'_>,
+    from: usize,
+    shift: usize,
+    mask: u8,
+) -> [V::I; 8] {
+    let (low, there) = (v.bytes(mask), v.bytes(mask << shift));
+    let mut w = [low; 8];
+    for (j, w) in w.iter_mut().enumerate() {
+        let word = u.word(v, from + j);
+        *w = if V::SIGNED { v.and(to_right(v, word, shift), low) } else { v.and(word, there) };
+    }
+    w
+}
+
 #[inline(always)]
 pub(super) fn looked_up<V: Vector>(v: V, mut w: [V::I; 8], table: &[u8; 16]) -> [V::I; 8] {
     for w in &mut w {
@@ -277,7 +341,7 @@ pub(super) fn to_right<V: Vector>(v: V, word: V::I, shift: usize) -> V::I {
 }
 
 #[inline(always)]
-fn to_left<V: Vector>(v: V, word: V::I, shift: usize) -> V::I {
+pub(super) fn to_left<V: Vector>(v: V, word: V::I, shift: usize) -> V::I {
     macro_rules! by {
         ($($n:literal)+) => { match shift { $($n => v.shift::<{ -$n }>(word),)+ _ => word } };
     }
@@ -294,6 +358,7 @@ pub(super) fn bits<V: Vector>(v: V, word: V::I, shift: i32, mask: i32) -> V::I {
 
 turn! { Q8_0: pieces [fields::q8_0::Q, fields::q8_0::Q + 16], singles [], halves [fields::q8_0::D] }
 impl Codes for Ggml<gguf::Q8_0> {
+    const LAY: Lay = Lay::Halves;
     const OFFSET: i32 = 128;
     const RANGE: u32 = 255;
     words! { |v, u, B| { eight_bits(v, u) } }
@@ -311,6 +376,7 @@ pub(super) fn eight_bits<V: Vector>(v: V, u: Unit<'_>) -> [V::I; 8] {
 
 turn! { Q4_0: pieces [fields::q4_0::Q], singles [], halves [fields::q4_0::D] }
 impl Codes for Ggml<gguf::Q4_0> {
+    const LAY: Lay = Lay::Halves;
     const OFFSET: i32 = 8;
     const RANGE: u32 = 15;
     words! { |v, u, B| { nibbles(v, u, 0) } }
@@ -318,28 +384,31 @@ impl Codes for Ggml<gguf::Q4_0> {
 
 turn! { Iq4Nl: pieces [fields::iq4_nl::Q], singles [], halves [fields::iq4_nl::D] }
 impl Codes for Ggml<gguf::Iq4Nl> {
+    const LAY: Lay = Lay::Halves;
     const OFFSET: i32 = 128;
     const RANGE: u32 = 255;
     words! { |v, u, B| { looked_up(v, nibbles(v, u, 0), &IQ4) } }
 }
 
-turn! { Iq4Xs: pieces [fields::iq4_xs::D, 16, 32, 48, 64, 80, 96, 112], singles [128, 132], halves [] }
+turn! { Iq4Xs: pieces [fields::iq4_xs::Q, 24, 40, 56, 72, 88, 104, 120], singles [fields::iq4_xs::D, 4], halves [] }
 impl Codes for Ggml<gguf::Iq4Xs> {
+    const LAY: Lay = Lay::Halves;
+    const FIRST: &'static [usize] = &[0, 1, 2, 3, 4, 5, 6, 7];
     const OFFSET: i32 = 128;
     const RANGE: u32 = 255;
     const FACTORS: Factors = Factors::Whole;
-    words! { |v, u, B| { looked_up(v, nibbles(v, u, 2 + 4 * B), &IQ4) } }
+    words! { |v, u, B| { looked_up(v, nibbles(v, u, 4 * B), &IQ4) } }
 
     #[inline(always)]
     fn scales<V: Vector>(v: V, u: Unit<'_>) -> [V::F; 2] {
-        [v.low_scales(u.word(v, 0)), v.zeros()]
+        [v.low_scales(u.word(v, 32)), v.zeros()]
     }
 
     #[inline(always)]
     fn factors<V: Vector, const B: usize>(v: V, u: Unit<'_>) -> [V::F; 2] {
-        let low = bits(v, u.word(v, 1), 4 * B as i32, 15);
+        let low = bits(v, u.word(v, 33), 4 * B as i32, 15);
         // Above the block's scale.
-        let high = bits(v, u.word(v, 0), 16 + 2 * B as i32 - 4, 0x30);
+        let high = bits(v, u.word(v, 32), 16 + 2 * B as i32 - 4, 0x30);
         [v.sub(v.to_f32(v.or(low, high)), v.floats(32.0)), v.zeros()]
     }
 }
@@ -348,6 +417,7 @@ turn! { Q5_0: pieces [fields::q5_0::Q], singles [fields::q5_0::QH], halves [fiel
 impl Codes for Ggml<gguf::Q5_0> {
     const OFFSET: i32 = 16;
     const RANGE: u32 = 31;
+    const LAY: Lay = Lay::Halves;
     words! { |v, u, B| {
         let mut w = nibbles(v, u, 0);
         let high = u.word(v, 4);
@@ -355,6 +425,14 @@ impl Codes for Ggml<gguf::Q5_0> {
         for (j, w) in w.iter_mut().enumerate() {
             let bits = if j % 2 == 0 { [0, 1, 2, 3] } else { [4, 5, 6, 7] };
             *w = v.or(*w, v.choose(high, [j as u8 / 2; 4], bits, sixteen, none));
+        }
+        w
+    }, beside {
+        let mut w = nibbles(v, u, 0);
+        let high = u.word(v, 4);
+        for i in 0..4 {
+            w[i] = v.or_16(w[i], high, &spread(4 * i, 8), &bit_numbers(0, 1), true);
+            w[4 + i] = v.or_16(w[4 + i], high, &spread(4 * i + 2, 8), &bit_numbers(0, 1), true);
         }
         w
     } }
@@ -366,172 +444,4 @@ impl Codes for Ggml<gguf::Q2_0> {
     const RANGE: u32 = 3;
     const ORDER: [u8; 32] = quads();
     words! { |v, u, B| { fields_of_2(v, u, 2 * B, 0) } }
-}
-
-turn! {
-    Q2K: pieces [fields::q2_k::S, 16, 32, 48, 64], singles [], halves [fields::q2_k::D, fields::q2_k::DMIN]
-}
-impl Codes for Ggml<gguf::Q2K> {
-    const OFFSET: i32 = 0;
-    const RANGE: u32 = 3;
-    const FACTORS: Factors = Factors::Halves;
-    const MINIMUM: bool = true;
-    words! { |v, u, B| {
-        let three = v.bytes(3);
-        let mut w = [three; 8];
-        for (j, w) in w.iter_mut().enumerate() {
-            *w = v.and(to_right(v, u.word(v, 4 + B / 4 * 8 + j), B % 4 * 2), three);
-        }
-        w
-    } }
-
-    #[inline(always)]
-    fn factors<V: Vector, const B: usize>(v: V, u: Unit<'_>) -> [V::F; 2] {
-        let (s, at) = (u.word(v, B / 2), (B % 2 * 16) as i32);
-        [v.to_f32(bits(v, s, at, 15)), v.to_f32(bits(v, s, at + 8, 15))]
-    }
-
-    #[inline(always)]
-    fn minima<V: Vector, const B: usize>(v: V, u: Unit<'_>) -> [V::F; 2] {
-        let (s, at) = (u.word(v, B / 2), (B % 2 * 16) as i32);
-        [v.to_f32(bits(v, s, at + 4, 15)), v.to_f32(bits(v, s, at + 12, 15))]
-    }
-}
-
-turn! {
-    Q3K: pieces [fields::q3_k::HM, 16, fields::q3_k::Q, 48, 64, 80], singles [96, 100, 104],
-    halves [fields::q3_k::D]
-}
-impl Codes for Ggml<gguf::Q3K> {
-    const OFFSET: i32 = 4;
-    const RANGE: u32 = 7;
-    const FACTORS: Factors = Factors::Halves;
-    words! { |v, u, B| {
-        let (three, four) = (v.bytes(3), v.bytes(4));
-        let mut w = [three; 8];
-        for (j, w) in w.iter_mut().enumerate() {
-            let q = v.and(to_right(v, u.word(v, 8 + B / 4 * 8 + j), B % 4 * 2), three);
-            let third = u.word(v, j);
-            let third = if B < 2 { to_left(v, third, 2 - B) } else { to_right(v, third, B - 2) };
-            *w = v.or_and(q, third, four);
-        }
-        w
-    } }
-
-    #[inline(always)]
-    fn factors<V: Vector, const B: usize>(v: V, u: Unit<'_>) -> [V::F; 2] {
-        let (low, high) = (u.word(v, 24 + B / 2 % 2), u.word(v, 26));
-        let mut out = [v.zeros(); 2];
-        for (h, out) in out.iter_mut().enumerate() {
-            // Byte `k` of the words; which nibble and which two bits tells the group of four scales.
-            let (group, k) = ((B / 2) as i32, ((B % 2) * 2 + h) as i32);
-            let s = v.or(bits(v, low, 8 * k + group / 2 * 4, 15), bits(v, high, 8 * k + 2 * group - 4, 0x30));
-            *out = v.sub(v.to_f32(s), v.floats(32.0));
-        }
-        out
-    }
-}
-
-/// Scale or minimum `B` of `q4_k` and `q5_k`: `first` the word of the first four, `last` the common one.
-#[inline(always)]
-fn six_bits<V: Vector, const B: usize>(v: V, first: V::I, last: V::I, nibble: i32) -> V::F {
-    let at = (B % 4 * 8) as i32;
-    v.to_f32(if B < 4 {
-        bits(v, first, at, 0x3f)
-    } else {
-        v.or(bits(v, last, at + nibble, 15), bits(v, first, at + 2, 0x30))
-    })
-}
-
-/// The scales, factors and minima of `q4_k` and `q5_k`, in their first four words.
-macro_rules! six_bit_factors {
-    () => {
-        #[inline(always)]
-        fn scales<V: Vector>(v: V, u: Unit<'_>) -> [V::F; 2] {
-            let both = u.word(v, 0);
-            [v.low_scales(both), v.low_scales(v.shift::<16>(both))]
-        }
-
-        #[inline(always)]
-        fn factors<V: Vector, const B: usize>(v: V, u: Unit<'_>) -> [V::F; 2] {
-            [six_bits::<V, B>(v, u.word(v, 1), u.word(v, 3), 0), v.zeros()]
-        }
-
-        #[inline(always)]
-        fn minima<V: Vector, const B: usize>(v: V, u: Unit<'_>) -> [V::F; 2] {
-            [six_bits::<V, B>(v, u.word(v, 2), u.word(v, 3), 4), v.zeros()]
-        }
-    };
-}
-
-turn! {
-    Q4K: pieces [fields::q4_k::D, fields::q4_k::Q, 32, 48, 64, 80, 96, 112, 128], singles [], halves []
-}
-impl Codes for Ggml<gguf::Q4K> {
-    const OFFSET: i32 = 0;
-    const RANGE: u32 = 15;
-    const FACTORS: Factors = Factors::Whole;
-    const MINIMUM: bool = true;
-    words! { |v, u, B| {
-        let low = v.bytes(15);
-        let mut w = [low; 8];
-        for (j, w) in w.iter_mut().enumerate() {
-            *w = v.and(to_right(v, u.word(v, 4 + B / 2 * 8 + j), B % 2 * 4), low);
-        }
-        w
-    } }
-    six_bit_factors!();
-}
-
-turn! {
-    Q5K: pieces [fields::q5_k::D, fields::q5_k::QH, 32, fields::q5_k::Q, 64, 80, 96, 112, 128, 144, 160],
-    singles [], halves []
-}
-impl Codes for Ggml<gguf::Q5K> {
-    const OFFSET: i32 = 0;
-    const RANGE: u32 = 31;
-    const FACTORS: Factors = Factors::Whole;
-    const MINIMUM: bool = true;
-    words! { |v, u, B| {
-        let (low, sixteen) = (v.bytes(15), v.bytes(16));
-        let mut w = [low; 8];
-        for (j, w) in w.iter_mut().enumerate() {
-            let q = v.and(to_right(v, u.word(v, 12 + B / 2 * 8 + j), B % 2 * 4), low);
-            let fifth = u.word(v, 4 + j);
-            let fifth = if B < 4 { to_left(v, fifth, 4 - B) } else { to_right(v, fifth, B - 4) };
-            *w = v.or_and(q, fifth, sixteen);
-        }
-        w
-    } }
-    six_bit_factors!();
-}
-
-turn! {
-    Q6K: pieces [0, 16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, fields::q6_k::SC], singles [],
-    halves [fields::q6_k::D]
-}
-impl Codes for Ggml<gguf::Q6K> {
-    const OFFSET: i32 = 32;
-    const RANGE: u32 = 63;
-    const FACTORS: Factors = Factors::Halves;
-    words! { |v, u, B| {
-        let (low, top) = (v.bytes(15), v.bytes(0x30));
-        let (p, r) = (B / 4, B % 4);
-        let mut w = [low; 8];
-        for (j, w) in w.iter_mut().enumerate() {
-            let q = v.and(to_right(v, u.word(v, 16 * p + r % 2 * 8 + j), r / 2 * 4), low);
-            let high = u.word(v, 32 + 8 * p + j);
-            let high = if r < 2 { to_left(v, high, 4 - 2 * r) } else { to_right(v, high, 2 * r - 4) };
-            *w = v.or_and(q, high, top);
-        }
-        w
-    } }
-
-    #[inline(always)]
-    fn factors<V: Vector, const B: usize>(v: V, u: Unit<'_>) -> [V::F; 2] {
-        let s = u.word(v, 48 + B / 2);
-        let (a, b) =
-            if B.is_multiple_of(2) { (v.shift::<-24>(s), v.shift::<-16>(s)) } else { (v.shift::<-8>(s), s) };
-        [v.to_f32(v.shift_signed::<24>(a)), v.to_f32(v.shift_signed::<24>(b))]
-    }
 }

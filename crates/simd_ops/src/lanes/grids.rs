@@ -9,7 +9,7 @@ use ninfer_formats::codec::gguf::{self, fields};
 use ninfer_formats::tables::{IQ1_TIMES_8, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS};
 
 use super::formats::{Codes, Factors, Ggml, Unit, bits, blocks, dots, turn, words};
-use super::{Activation, Turn, Vector};
+use super::{Activation, Quads, Turn, Vector};
 
 /// A table aligned to its entries.
 #[repr(C, align(64))]
@@ -86,6 +86,7 @@ macro_rules! entries {
 
 turn! { Iq2Xxs: pieces [2, 18, 34, 50], singles [], halves [fields::iq2_xxs::D] }
 impl Codes for Ggml<gguf::Iq2Xxs> {
+    const FIRST: &'static [usize] = &[0, 2, 4, 6];
     const OFFSET: i32 = OFFSET as i32;
     const RANGE: u32 = 127;
     const FACTORS: Factors = Factors::Whole;
@@ -119,6 +120,7 @@ macro_rules! nibble_factors {
 
 turn! { Iq2Xs: pieces [2, 18, 34, 50], singles [66, 70], halves [fields::iq2_xs::D] }
 impl Codes for Ggml<gguf::Iq2Xs> {
+    const FIRST: &'static [usize] = &[0, 2, 4, 6];
     const OFFSET: i32 = OFFSET as i32;
     const RANGE: u32 = 127;
     const FACTORS: Factors = Factors::Halves;
@@ -140,6 +142,7 @@ impl Codes for Ggml<gguf::Iq2Xs> {
 
 turn! { Iq2S: pieces [2, 18, 34, 50, 66], singles [], halves [fields::iq2_s::D] }
 impl Codes for Ggml<gguf::Iq2S> {
+    const FIRST: &'static [usize] = &[0, 4, 0, 4];
     const OFFSET: i32 = OFFSET as i32;
     const RANGE: u32 = 127;
     const FACTORS: Factors = Factors::Halves;
@@ -171,6 +174,7 @@ fn signed4<V: Vector>(v: V, mut w: [V::I; 8], signs: V::I) -> [V::I; 8] {
 
 turn! { Iq3Xxs: pieces [2, 18, 34, 50, 66, 82], singles [], halves [fields::iq3_xxs::D] }
 impl Codes for Ggml<gguf::Iq3Xxs> {
+    const FIRST: &'static [usize] = &[0, 2, 4, 6, 0, 4];
     const OFFSET: i32 = OFFSET as i32;
     const RANGE: u32 = 127;
     const FACTORS: Factors = Factors::Whole;
@@ -193,6 +197,7 @@ impl Codes for Ggml<gguf::Iq3Xxs> {
 
 turn! { Iq3S: pieces [2, 18, 34, 50, 74, 90], singles [66, 70, 106], halves [fields::iq3_s::D] }
 impl Codes for Ggml<gguf::Iq3S> {
+    const FIRST: &'static [usize] = &[0, 2, 4, 6, 0, 4];
     const OFFSET: i32 = OFFSET as i32;
     const RANGE: u32 = 127;
     const FACTORS: Factors = Factors::Whole;
@@ -215,6 +220,7 @@ impl Codes for Ggml<gguf::Iq3S> {
 
 turn! { Iq1S: pieces [2, 18, fields::iq1_s::QH], singles [], halves [fields::iq1_s::D] }
 impl Codes for Ggml<gguf::Iq1S> {
+    const FIRST: &'static [usize] = &[0, 4];
     const OFFSET: i32 = 8;
     const RANGE: u32 = 18;
     const FACTORS: Factors = Factors::Whole;
@@ -254,6 +260,7 @@ impl Codes for Ggml<gguf::Iq1S> {
 
 turn! { Iq1M: pieces [0, 16, fields::iq1_m::QH], singles [48, 52], halves [] }
 impl Codes for Ggml<gguf::Iq1M> {
+    const FIRST: &'static [usize] = &[0, 4];
     const OFFSET: i32 = 9;
     const RANGE: u32 = 18;
     const FACTORS: Factors = Factors::Halves;

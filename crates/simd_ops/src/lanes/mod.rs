@@ -17,12 +17,15 @@
 mod driver;
 mod formats;
 mod grids;
+mod k_types;
 mod native;
+mod single;
 mod vector;
 
 pub(crate) use driver::{Chains, chunk, prepared, product, spread, turn_all};
 pub(crate) use formats::{Codes, Ggml};
 pub(crate) use native::{Grouped, Nvfp4};
+pub(crate) use single::{Lay, Quads, single, single_beside, single_prepared};
 pub(crate) use vector::{Vector, safe};
 
 use std::ops::Range;
@@ -104,8 +107,8 @@ pub(crate) trait Turn {
 
     /// The planes of a row: codes, high bits of codes, scales.
     fn planes<'a>(row: &RowParts<'a>) -> [&'a [u8]; 3];
-    /// Planes whose rows lie at equal distances.
-    const LINEAR: [bool; 3] = [true; 3];
+    /// Distance of units in each plane of a row.
+    const STEP: [usize; 3] = Self::BYTES;
     /// Appends a plane of a row, unit by unit.
     fn copy(row: &RowParts<'_>, plane: usize, to: &mut Vec<u8>) {
         to.extend_from_slice(Self::planes(row)[plane]);
@@ -137,6 +140,8 @@ pub(crate) struct Activation {
 pub(crate) struct Memory {
     /// Activations, `[blocks][T]`.
     pub x: Vec<Activation>,
+    /// Activations of one column, for rows that are not turned.
+    pub beside: Vec<single::Beside>,
     /// Words of a chunk, `[units][words]`.
     pub words: Vec<Line<Words>>,
     /// Half words of a chunk.
@@ -218,38 +223,44 @@ pub(crate) struct Rows<'a> {
     pub bytes: [&'a [u8]; 3],
     /// Distance of rows.
     pub stride: [usize; 3],
+    /// Distance of units of a row.
+    pub step: [usize; 3],
     /// Whether there are rows of another tile behind.
     pub more: bool,
 }
 
 impl<'a> Rows<'a> {
-    /// The [`ROWS`] rows of a view from row `first` on. Planes whose rows do not lie at equal distances are copied, and
-    /// so are rows that are fewer; the missing ones are zeros.
+    /// The [`ROWS`] rows of a view from row `first` on. Planes whose rows do not lie at equal distances (`nvfp4` scales
+    /// at rows that are no multiple of sixteen) are copied, and so are rows that are fewer; the missing ones are zeros.
     pub(crate) fn of<S: Turn>(view: &TensorView<'a>, first: usize, room: &'a mut [Vec<u8>; 3]) -> Self {
         let there = (view.rows() - first).min(ROWS);
         let at = |r: usize| S::planes(&view.row(first + r));
-        let planes = at(0);
-        let mut rows = Self { bytes: [&[]; 3], stride: [0; 3], more: view.rows() >= first + 2 * ROWS };
+        let more = view.rows() >= first + 2 * ROWS;
+        let mut rows = Self { bytes: [&[]; 3], stride: [0; 3], step: S::STEP, more };
+        let [begin, next, last] =
+            if there == ROWS { [at(0), at(1), at(ROWS - 1)] } else { [[&[][..]; 3]; 3] };
         for (p, room) in room.iter_mut().enumerate() {
             if S::BYTES[p] == 0 {
                 continue;
             }
-            if there == ROWS && S::LINEAR[p] {
+            if there == ROWS {
                 let address =
                     |plane: &[u8]| plane.as_ptr().addr().wrapping_sub(view.payload().as_ptr().addr());
-                let (begin, next, last) = (address(planes[p]), address(at(1)[p]), address(at(ROWS - 1)[p]));
-                rows.stride[p] = next.wrapping_sub(begin);
-                assert_eq!(begin.wrapping_add((ROWS - 1) * rows.stride[p]), last, "rows at equal distances");
-                rows.bytes[p] = &view.payload()[begin..last + planes[p].len()];
-            } else {
-                room.clear();
-                for r in 0..there {
-                    S::copy(&view.row(first + r), p, room);
+                let (from, stride) = (address(begin[p]), address(next[p]).wrapping_sub(address(begin[p])));
+                if from.wrapping_add(stride.wrapping_mul(ROWS - 1)) == address(last[p]) {
+                    rows.stride[p] = stride;
+                    rows.bytes[p] = &view.payload()[from..address(last[p]) + last[p].len()];
+                    continue;
                 }
-                rows.stride[p] = room.len() / there;
-                room.resize(ROWS * rows.stride[p], 0);
-                rows.bytes[p] = room;
             }
+            room.clear();
+            for r in 0..there {
+                S::copy(&view.row(first + r), p, room);
+            }
+            rows.stride[p] = room.len() / there;
+            rows.step[p] = S::BYTES[p];
+            room.resize(ROWS * rows.stride[p], 0);
+            rows.bytes[p] = room;
         }
         rows
     }

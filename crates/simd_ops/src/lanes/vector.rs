@@ -102,5 +102,40 @@ pub(crate) trait Vector: Copy {
         super::spread(plane, stride, at, |r, bytes| out.0[r] = u16::from_le_bytes(bytes));
     }
     /// Four words of sixteen rows: 16 bytes of every row from `at` on, rows `stride` apart.
-    fn turn(self, plane: &[u8], stride: usize, at: usize, out: &mut [super::Line<Words>; 4]);
+    #[inline(always)]
+    fn turn(self, plane: &[u8], stride: usize, at: usize, out: &mut [super::Line<Words>; 4]) {
+        let rows = &plane[at..];
+        assert!((super::ROWS - 1) * stride + 16 <= rows.len(), "sixteen rows");
+        // SAFETY: each read is inside, as asserted.
+        unsafe { self.turn_at(rows.as_ptr(), stride, out) }
+    }
+    /// The same from a pointer.
+    ///
+    /// # Safety
+    /// Sixteen bytes must be readable at `rows` and at each of the fifteen places that follow at distances of `stride`.
+    unsafe fn turn_at(self, rows: *const u8, stride: usize, out: &mut [super::Line<Words>; 4]);
+    /// As [`Self::words`], from a pointer.
+    ///
+    /// # Safety
+    /// As of [`Self::turn_at`], four bytes each.
+    #[inline(always)]
+    unsafe fn words_at(self, rows: *const u8, stride: usize, out: &mut super::Line<Words>) {
+        for (r, out) in out.0.iter_mut().enumerate() {
+            // SAFETY: the caller's promise.
+            *out = u32::from_le_bytes(unsafe { rows.wrapping_add(r * stride).cast::<[u8; 4]>().read() });
+        }
+    }
+    /// The lower or upper half words of these.
+    ///
+    /// # Safety
+    /// As of [`Self::words_at`].
+    #[inline(always)]
+    unsafe fn halves_at(self, rows: *const u8, stride: usize, upper: bool, out: &mut super::HalfLine) {
+        let mut words = super::Line::default();
+        // SAFETY: the caller's promise.
+        unsafe { self.words_at(rows, stride, &mut words) };
+        for (out, word) in out.0.iter_mut().zip(words.0) {
+            *out = (if upper { word >> 16 } else { word }) as u16;
+        }
+    }
 }

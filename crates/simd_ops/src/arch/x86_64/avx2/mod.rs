@@ -20,16 +20,17 @@ use crate::arch::x86_64::a8_sources;
 use crate::kernels::{A8Fn, Common, KernelSet, PreparedFn, Products};
 use crate::lanes::lane_formats;
 use gemm::many;
-use turned::{few, prepared};
+use turned::{few, one, prepared};
 
 /// The entries of a format.
 pub(crate) fn kernels(format: FormatId) -> KernelSet {
+    let one = lane_formats!(format, one, A8Fn);
     let few = lane_formats!(format, few, A8Fn);
     let prepared = lane_formats!(format, prepared, PreparedFn);
     KernelSet {
         decode: Some(decode::entry(format.scheme())),
         a16: gemm_a16::entries(format),
-        a8: Products { one: None, few, many: a8_sources!(format, many, many) },
+        a8: Products { one, few, many: a8_sources!(format, many, many) },
         prepared,
     }
 }

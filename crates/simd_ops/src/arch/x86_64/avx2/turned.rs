@@ -5,12 +5,10 @@ use std::ops::Range;
 
 use ninfer_formats::TensorView;
 
-use crate::arch::x86_64::lanes::{pattern, places, word};
+use crate::arch::x86_64::lanes::{pattern, places};
 use crate::isa::avx2_entry;
 use crate::kernels::Scratch;
-use crate::lanes::{
-    self, Activation, Chains, Codes, HalfLine, Halves, Line, ROWS, Turned, Vector, Words, safe,
-};
+use crate::lanes::{self, Activation, Chains, Codes, HalfLine, Halves, Line, Turned, Vector, Words, safe};
 use crate::q8_1::Q8_1;
 use crate::tile::Tile;
 
@@ -27,6 +25,15 @@ avx2_entry! {
         lanes::product::<_, S>(Avx2(()), view, x, columns, out, &mut scratch.lanes, step);
     }
 
+    /// One column; see [`crate::kernels::A8Fn`].
+    pub(super) fn one<S: Codes>(
+        view: &TensorView<'_>, x: &Q8_1, columns: Range<usize>, out: &mut Tile<'_>, scratch: &mut Scratch,
+    ) {
+        for t in columns {
+            lanes::single::<_, S>(Avx2(()), view, x, t, out, &mut scratch.lanes);
+        }
+    }
+
     /// See [`crate::kernels::PreparedFn`].
     pub(super) fn prepared<S: Codes>(
         view: &TensorView<'_>,
@@ -36,6 +43,9 @@ avx2_entry! {
         out: &mut Tile<'_>,
         scratch: &mut Scratch,
     ) {
+        if columns.len() == 1 {
+            return lanes::single_prepared::<_, S>(Avx2(()), view, turned, x, columns.start, out, &mut scratch.lanes);
+        }
         let step = |w: &[_], h: &[_], x: &[_], n, ahead, acc: &mut _, min: &mut _| chunk::<S>(w, h, x, n, ahead, acc, min);
         lanes::prepared::<_, S>(Avx2(()), view, turned, x, columns, out, &mut scratch.lanes, step);
     }
@@ -154,7 +164,7 @@ impl Vector for Avx2 {
             let ones = _mm256_set1_epi16(1);
             let (mut acc, mut pairs) = (acc, _mm256_setzero_si256());
             for j in FROM..TO {
-                let x = _mm256_set1_epi32(word(x[j].map(i8::cast_unsigned)));
+                let x = _mm256_set1_epi32(std::ptr::from_ref(&x[j]).cast::<i32>().read_unaligned());
                 if RANGE > 127 {
                     // Magnitudes up to 128 with activations of the codes' signs: at most 32,512 for two products.
                     let w = _mm256_xor_si256(w[j], self.bytes(128));
@@ -228,12 +238,14 @@ impl Vector for Avx2 {
             let both = _mm256_permutevar8x32_epi32(_mm256_hadd_epi32(sums[0], sums[1]), load(&NEIGHBOURS));
             _mm256_add_epi32(both, acc)
         }
-        fn turn(self, plane: &[u8], stride: usize, at: usize, out: &mut [Line<Words>; 4]) {
-            let rows = &plane[at..];
-            assert!((ROWS - 1) * stride + 16 <= rows.len(), "sixteen rows");
-            let rows = rows.as_ptr();
+    }
+
+    #[inline(always)]
+    unsafe fn turn_at(self, rows: *const u8, stride: usize, out: &mut [Line<Words>; 4]) {
+        // SAFETY: the caller's promise; it has the features, too.
+        unsafe {
             for part in 0..2 {
-                // Rows i and 4 + i of eight in the lanes of vector i; each read is inside, as asserted.
+                // Rows i and 4 + i of eight in the lanes of vector i; each read is the caller's promise.
                 macro_rules! lanes {
                     ($i:literal) => {{
                         let row = |r: usize| _mm_loadu_si128(rows.add((8 * part + r) * stride).cast());

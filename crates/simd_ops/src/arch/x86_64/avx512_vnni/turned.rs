@@ -5,11 +5,11 @@ use std::ops::Range;
 
 use ninfer_formats::TensorView;
 
-use crate::arch::x86_64::lanes::{pattern, places, word};
+use crate::arch::x86_64::lanes::{pattern, places};
 use crate::isa::avx512_vnni_entry;
 use crate::kernels::Scratch;
 use crate::lanes::{
-    self, Activation, Chains, Codes, HalfLine, Halves, Line, ROWS, Turned, Vector, Words, safe,
+    self, Activation, Chains, Codes, HalfLine, Halves, Line, Quads, ROWS, Turned, Vector, Words, safe,
 };
 use crate::q8_1::Q8_1;
 use crate::tile::Tile;
@@ -27,6 +27,15 @@ avx512_vnni_entry! {
         lanes::product::<_, S>(Vnni(()), view, x, columns, out, &mut scratch.lanes, step);
     }
 
+    /// One column; see [`crate::kernels::A8Fn`].
+    pub(super) fn one<S: Codes>(
+        view: &TensorView<'_>, x: &Q8_1, columns: Range<usize>, out: &mut Tile<'_>, scratch: &mut Scratch,
+    ) {
+        for t in columns {
+            lanes::single_beside::<_, S>(Vnni(()), view, x, t, out, &mut scratch.lanes);
+        }
+    }
+
     /// See [`crate::kernels::PreparedFn`].
     pub(super) fn prepared<S: Codes>(
         view: &TensorView<'_>,
@@ -36,6 +45,9 @@ avx512_vnni_entry! {
         out: &mut Tile<'_>,
         scratch: &mut Scratch,
     ) {
+        if columns.len() == 1 {
+            return lanes::single_prepared::<_, S>(Vnni(()), view, turned, x, columns.start, out, &mut scratch.lanes);
+        }
         let step = |w: &[_], h: &[_], x: &[_], n, ahead, acc: &mut _, min: &mut _| chunk::<S>(w, h, x, n, ahead, acc, min);
         lanes::prepared::<_, S>(Vnni(()), view, turned, x, columns, out, &mut scratch.lanes, step);
     }
@@ -84,6 +96,22 @@ fn gatherable(plane: &[u8], stride: usize, at: usize) -> bool {
         && (ROWS - 1) * stride <= plane.len() - 4 - at
 }
 
+/// Four bytes of each of sixteen rows, which must be readable.
+#[inline(always)]
+unsafe fn gather(rows: *const u8, stride: usize) -> __m512i {
+    // SAFETY: the caller's promise; it has the features, too.
+    unsafe {
+        if stride < 1 << 26 {
+            return _mm512_i32gather_epi32::<1>(distances(stride), rows.cast());
+        }
+        let mut words = [0u32; ROWS];
+        for (r, word) in words.iter_mut().enumerate() {
+            *word = rows.wrapping_add(r * stride).cast::<u32>().read_unaligned();
+        }
+        load(&words)
+    }
+}
+
 /// Distances of sixteen rows, `stride` below 2^26.
 #[inline(always)]
 unsafe fn distances(stride: usize) -> __m512i {
@@ -91,6 +119,104 @@ unsafe fn distances(stride: usize) -> __m512i {
     unsafe {
         let rows = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
         _mm512_mullo_epi32(rows, _mm512_set1_epi32(stride as i32))
+    }
+}
+
+/// Sixteen bytes of each of sixteen rows, which must be readable: rows i, 4 + i, 8 + i, 12 + i in the lanes of vector i.
+#[inline(always)]
+unsafe fn quads(rows: *const u8, stride: usize) -> [__m512i; 4] {
+    let (four, twelve) = (4 * stride, 12 * stride);
+    macro_rules! lanes {
+        ($i:literal) => {{
+            // SAFETY: the caller's promise; it has the features, too.
+            unsafe {
+                let row = rows.add($i * stride);
+                let v = _mm512_castsi128_si512(_mm_loadu_si128(row.cast()));
+                let v = _mm512_inserti32x4::<1>(v, _mm_loadu_si128(row.add(four).cast()));
+                let v = _mm512_inserti32x4::<2>(v, _mm_loadu_si128(row.add(2 * four).cast()));
+                _mm512_inserti32x4::<3>(v, _mm_loadu_si128(row.add(twelve).cast()))
+            }
+        }};
+    }
+    [lanes!(0), lanes!(1), lanes!(2), lanes!(3)]
+}
+
+/// `a + b` of neighbouring lanes: those of `a` and of `b` in turns of two.
+#[inline(always)]
+unsafe fn add_pairs(a: __m512i, b: __m512i) -> __m512i {
+    // SAFETY: the caller has the features.
+    unsafe {
+        let [even, odd] = even_odd(a, b);
+        _mm512_add_epi32(even, odd)
+    }
+}
+
+/// The even and the odd lanes of `a` and of `b` in turns of two.
+#[inline(always)]
+unsafe fn even_odd(a: __m512i, b: __m512i) -> [__m512i; 2] {
+    // SAFETY: the caller has the features.
+    unsafe {
+        let (a, b) = (_mm512_castsi512_ps(a), _mm512_castsi512_ps(b));
+        [
+            _mm512_castps_si512(_mm512_shuffle_ps::<0x88>(a, b)),
+            _mm512_castps_si512(_mm512_shuffle_ps::<0xdd>(a, b)),
+        ]
+    }
+}
+
+/// As [`add_pairs`] for lanes of at most `most`: one step less if they fit half words.
+#[inline(always)]
+unsafe fn add_pairs_to(most: i32, a: __m512i, b: __m512i) -> __m512i {
+    // SAFETY: the caller has the features.
+    unsafe {
+        if most <= 32767 {
+            _mm512_madd_epi16(_mm512_packs_epi32(a, b), _mm512_set1_epi16(1))
+        } else {
+            add_pairs(a, b)
+        }
+    }
+}
+
+impl Quads for Vnni {
+    #[inline(always)]
+    unsafe fn lay_at(self, rows: *const u8, stride: usize, out: &mut [Line<Words>; 4]) {
+        // SAFETY: the caller's promise; it has the features, too.
+        unsafe {
+            let rows = quads(rows, stride);
+            for i in 0..4 {
+                _mm512_store_si512(out[i].0.as_mut_ptr().cast(), rows[i]);
+            }
+        }
+    }
+
+    safe! {
+        fn four(self, numbers: &[i32; 4]) -> __m512i {
+            _mm512_broadcast_i32x4(_mm_loadu_si128(numbers.as_ptr().cast()))
+        }
+        fn dot(self, acc: __m512i, w: __m512i, x: &[i8; 16]) -> __m512i {
+            _mm512_dpbusd_epi32(acc, w, _mm512_broadcast_i32x4(_mm_loadu_si128(x.as_ptr().cast())))
+        }
+        fn or_16(self, w: __m512i, words: __m512i, from: &[u8; 16], bits: &[u8; 16], set: bool) -> __m512i {
+            let bytes = _mm512_shuffle_epi8(words, four_times(from));
+            let mask = if set {
+                _mm512_test_epi8_mask(bytes, four_times(bits))
+            } else {
+                _mm512_testn_epi8_mask(bytes, four_times(bits))
+            };
+            // The bit is not set yet.
+            _mm512_mask_add_epi8(w, mask, w, self.bytes(16))
+        }
+        fn pick_16(self, words: __m512i, from: &[u8; 16]) -> __m512i {
+            _mm512_shuffle_epi8(words, four_times(from))
+        }
+        fn join(self, sums: [__m512i; 4], most: i32) -> __m512i {
+            let [a, b, c, d] = sums;
+            add_pairs_to(2 * most, add_pairs_to(most, a, b), add_pairs_to(most, c, d))
+        }
+        fn join_pairs(self, sums: [__m512i; 4], most: i32) -> [__m512i; 2] {
+            let [a, b, c, d] = sums;
+            even_odd(add_pairs_to(most, a, b), add_pairs_to(most, c, d))
+        }
     }
 }
 
@@ -154,7 +280,7 @@ impl Vector for Vnni {
         ) -> __m512i {
             let mut acc = acc;
             for j in FROM..TO {
-                acc = _mm512_dpbusd_epi32(acc, w[j], _mm512_set1_epi32(word(x[j].map(i8::cast_unsigned))));
+                acc = _mm512_dpbusd_epi32(acc, w[j], _mm512_set1_epi32(std::ptr::from_ref(&x[j]).cast::<i32>().read_unaligned()));
             }
             acc
         }
@@ -234,22 +360,13 @@ impl Vector for Vnni {
             };
             _mm256_store_si256(out.0.as_mut_ptr().cast(), _mm512_cvtepi32_epi16(words));
         }
-        fn turn(self, plane: &[u8], stride: usize, at: usize, out: &mut [Line<Words>; 4]) {
-            let rows = &plane[at..];
-            assert!((ROWS - 1) * stride + 16 <= rows.len(), "sixteen rows");
-            let rows = rows.as_ptr();
-            // Rows i, 4 + i, 8 + i, 12 + i in the lanes of vector i; each read is inside, as asserted.
-            let (four, twelve) = (4 * stride, 12 * stride);
-            macro_rules! lanes {
-                ($i:literal) => {{
-                    let row = rows.add($i * stride);
-                    let v = _mm512_castsi128_si512(_mm_loadu_si128(row.cast()));
-                    let v = _mm512_inserti32x4::<1>(v, _mm_loadu_si128(row.add(four).cast()));
-                    let v = _mm512_inserti32x4::<2>(v, _mm_loadu_si128(row.add(2 * four).cast()));
-                    _mm512_inserti32x4::<3>(v, _mm_loadu_si128(row.add(twelve).cast()))
-                }};
-            }
-            let (a, b, c, d) = (lanes!(0), lanes!(1), lanes!(2), lanes!(3));
+    }
+
+    #[inline(always)]
+    unsafe fn turn_at(self, rows: *const u8, stride: usize, out: &mut [Line<Words>; 4]) {
+        // SAFETY: the caller's promise; it has the features, too.
+        unsafe {
+            let [a, b, c, d] = quads(rows, stride);
             let (ab, ab_high) = (_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
             let (cd, cd_high) = (_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
             let turned = [
@@ -261,6 +378,22 @@ impl Vector for Vnni {
             for i in 0..4 {
                 _mm512_store_si512(out[i].0.as_mut_ptr().cast(), turned[i]);
             }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn words_at(self, rows: *const u8, stride: usize, out: &mut Line<Words>) {
+        // SAFETY: the caller's promise; it has the features, too.
+        unsafe { _mm512_store_si512(out.0.as_mut_ptr().cast(), gather(rows, stride)) }
+    }
+
+    #[inline(always)]
+    unsafe fn halves_at(self, rows: *const u8, stride: usize, upper: bool, out: &mut HalfLine) {
+        // SAFETY: the caller's promise; it has the features, too.
+        unsafe {
+            let words = gather(rows, stride);
+            let words = if upper { _mm512_srli_epi32::<16>(words) } else { words };
+            _mm256_store_si256(out.0.as_mut_ptr().cast(), _mm512_cvtepi32_epi16(words));
         }
     }
 }
