@@ -73,6 +73,18 @@ def _inverse(scale: F32) -> F32:
     return inverse
 
 
+def _floor(total: F32, width: F32) -> F32:
+    """Errors below this are rounding alone."""
+    part = width * _F(2.0**-14)
+    floor: F32 = total * (part * part)
+    return floor
+
+
+def _at_least(floor: F32, error: F32) -> F32:
+    at_least: F32 = np.where(floor > error, floor, error)
+    return at_least
+
+
 class _Blocks:
     """Blocks [B, runs, values] in a common range, with importance and weights of the runs."""
 
@@ -140,6 +152,7 @@ def _own_scales(b: _Blocks, nearest: Callable[[F32], F32]) -> F32:
     least = np.full(extreme.shape, np.finfo(np.float32).max, np.float32)
     best = np.zeros(extreme.shape, np.float32)
     starts = _STARTS[nearest]
+    floor = _floor(_sum(b.imp), extreme)
     for i in range(len(starts) + 2):
         inv = _F(starts[i]) / some if i < len(starts) else _F(1) / np.where(best == 0, _F(1), best)
         u = b.w * inv[..., None]
@@ -148,7 +161,7 @@ def _own_scales(b: _Blocks, nearest: Callable[[F32], F32]) -> F32:
         q2, r1, r2 = _sum(b.imp * q * q), _sum(b.imp * r * q), _sum(b.imp * r * r)
         step = _F(1) / inv
         slope = r1 / np.where(q2 == 0, _F(1), q2)
-        error = (r2 - slope * r1) * step * step
+        error = _at_least(floor, (r2 - slope * r1) * step * step)
         scale = (_F(1) + slope) * step
         better = error < least
         best, least = np.where(better, scale, best), np.where(better, error, least)
@@ -247,12 +260,11 @@ def _iq4_nl(b: _Blocks) -> U8:
 # -- runs with a scale and a minimum: q4_k, q5_k -----------------------------------------------------------
 
 _RANGES = (
-    (1.0, 0.0),
-    *((part, 0.5) for part in (1.03, 0.985, 0.97, 0.955, 0.94, 0.925, 0.91, 0.895, 0.88, 0.86)),
-    *((part, 0.5) for part in (0.84, 0.82, 0.8, 0.77, 0.74, 0.7)),
-    *((part, below) for part in (0.97, 0.94, 0.9, 0.85) for below in (0.0, 1.0)),
-    (0.78, 1.0),
+    *((part, 0.5) for part in (0.98, 0.955, 0.93, 0.905, 0.88, 0.85, 0.81)),
+    *((part, below) for part in (0.97, 0.93, 0.88) for below in (0.0, 1.0)),
 )
+#: What the lines' largest scales are tried at, in parts of 256 more than themselves.
+_NEAR = (0, -1, 1, -2, 2, -3, 3)
 
 
 class _Lines:
@@ -262,15 +274,17 @@ class _Lines:
         self.name, self.b, self.top = name, b, top
         self.a = _sum(b.imp)
         shape = b.w.shape[:2]
-        self.scale, self.low, self.mean = (np.zeros(shape, np.float32) for _ in range(3))
+        self.scale, self.low, self.mean, self.q2 = (np.zeros(shape, np.float32) for _ in range(4))
         self.least = np.full(shape, np.finfo(np.float32).max, np.float32)
         low = np.minimum(b.w.min(axis=2), _F(0))
         span = b.w.max(axis=2) - low
         plain = np.where(span > 0, span, _F(1)).astype(np.float32)
-        for part, below in _RANGES:
+        self.floor = _floor(self.a, plain)
+        whole = tuple((top / (top - i), 0.0) for i in range(3))
+        for part, below in (*whole, *_RANGES):
             inv = _F(top) / (plain * _F(part))
             self._fit(low + plain * ((_F(1) - _F(part)) * _F(below)), inv)
-        for _ in range(3):
+        for _ in range(2):
             self._fit(self.low, _F(1) / np.where(self.scale > 0, self.scale, _F(1)))
         self.scale = np.where(span > 0, np.maximum(self.scale, _F(0)), _F(0)).astype(np.float32)
         self.low = np.where(span > 0, self.low, low).astype(np.float32)
@@ -299,9 +313,10 @@ class _Lines:
         zero_error = r2 + (g + g) * r0 + g * g * a - zero_slope * zero_r1
         through = new > 0
         slope = np.where(through, zero_slope, slope)
-        error = np.where(through, zero_error, error) * step * step
+        error = _at_least(self.floor, np.where(through, zero_error, error) * step * step)
         better = error < self.least
         self.scale = np.where(better, (_F(1) + slope) * step, self.scale)
+        self.q2 = np.where(better, q2, self.q2)
         self.low = np.where(better, np.where(through, _F(0), new), self.low)
         self.mean = np.where(better, q1 / a, self.mean)
         self.least = np.where(better, error, self.least)
@@ -322,8 +337,11 @@ class _Lines:
             sc = _clamp(middle + _F(step), 0, 63)
             offset = (d[:, None] * sc - self.scale) * self.mean - self.low
             middle_m = np.rint(_clamp(offset * _inverse(dmin)[:, None], 0, 63))
-            for step_m in (0, -1, 1):
-                m = _clamp(middle_m + _F(step_m), 0, 63)
+            tried = [_clamp(middle_m + _F(step_m), 0, 63) for step_m in (0, -1, 1)]
+            if step == 0:
+                # All codes one up: lines of which the lowest code is not used have the same error.
+                tried.append(np.rint(_clamp((offset + d[:, None] * sc) * _inverse(dmin)[:, None], 0, 63)))
+            for m in tried:
                 _, t = self._residuals(d, dmin, sc, m)
                 error = _sum(self.b.imp * t * t)
                 better = error < least
@@ -354,13 +372,36 @@ class _Lines:
             out[:, i] = np.where((new > 0) & (word != 0), word, words[:, i])
         return out
 
+    def _near(self, own: F32, stiff: F32) -> F32:
+        """The scale of which the targets are multiples up to 63 with the least weighted squared error."""
+        d: F32 = own.max(axis=1) / _F(63)
+        found, least = d, np.full(d.shape, np.inf)
+        for step in _NEAR:
+            part = (d * _F(1 + step / 256))[:, None]
+            n = np.rint(_clamp(own * _inverse(part), 0, 63))
+            t = part * n - own
+            cost = self.b.over_runs((stiff * t * t).astype(np.float64))
+            better = cost < least
+            found, least = np.where(better, part[:, 0], found), np.where(better, cost, least)
+        return found
+
+    def _starts(self) -> U16:
+        """First words of the two scales."""
+        d = self._near(self.scale, self.q2 - self.mean * (self.mean * self.a))
+        part = d[:, None]
+        sc = np.rint(np.fmin(self.scale * _inverse(part), _F(63)))
+        # The minima turned about the mean code.
+        own = (part * sc - self.scale) * self.mean - self.low
+        dmin = self._near(np.fmax(own, _F(0)), self.a)
+        words = [self.b.first_word(self.name, v.astype(np.float64)) for v in (d, dmin)]
+        return np.stack(words, axis=1)
+
     def blocks(self) -> U8:
         b = self.b
-        first = (self.scale.max(axis=1), np.maximum(-self.low, _F(0)).max(axis=1))
-        words = np.stack([b.first_word(self.name, v.astype(np.float64) / 63.0) for v in first], axis=1)
+        words = self._starts()
         sc, m, error = self._choose(words)
         going = np.ones(words.shape[0], np.bool_)
-        for _ in range(4):
+        for _ in range(2):
             new = self._refit(words, sc, m)
             going &= (new != words).any(axis=1)
             new_sc, new_m, new_error = self._choose(new)

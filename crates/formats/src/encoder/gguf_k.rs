@@ -1,7 +1,7 @@
 //! `gguf_search` for `gguf_q4_k` and `gguf_q5_k`: runs of 32 values as `d*sc * q - dmin*m` (encoder notes in
 //! `docs/encoders.md`; block bytes: format specification, ggml block types).
 
-use super::gguf_runs::{Runs, SUPER, array, overflow};
+use super::gguf_runs::{Runs, SUPER, array, floor, overflow};
 use super::lanes::{LANES, Lanes, Portable};
 use super::{Params, RowFault};
 use crate::codec::gguf::fields;
@@ -14,46 +14,39 @@ const BLOCKS: usize = LANES / PER_BLOCK;
 /// Largest six-bit scale and minimum.
 const TOP: f32 = 63.0;
 
-/// First ranges of a run: the codes' range over that of the values, and the part of what is left that lies below.
-const RANGES: [(f32, f32); 26] = [
-    (1.0, 0.0),
-    (1.03, 0.5),
-    (0.985, 0.5),
-    (0.97, 0.5),
+/// Codes that the range of a run's values is taken for at first: the top one and those below it. Requantised values
+/// often leave one or two codes unused.
+const WHOLE: [f32; 3] = [0.0, 1.0, 2.0];
+/// Narrower first ranges: the codes' range over that of the values, and the part of what is left that lies below.
+const RANGES: [(f32, f32); 13] = [
+    (0.98, 0.5),
     (0.955, 0.5),
-    (0.94, 0.5),
-    (0.925, 0.5),
-    (0.91, 0.5),
-    (0.895, 0.5),
+    (0.93, 0.5),
+    (0.905, 0.5),
     (0.88, 0.5),
-    (0.86, 0.5),
-    (0.84, 0.5),
-    (0.82, 0.5),
-    (0.80, 0.5),
-    (0.77, 0.5),
-    (0.74, 0.5),
-    (0.70, 0.5),
+    (0.85, 0.5),
+    (0.81, 0.5),
     (0.97, 0.0),
     (0.97, 1.0),
-    (0.94, 0.0),
-    (0.94, 1.0),
-    (0.90, 0.0),
-    (0.90, 1.0),
-    (0.85, 0.0),
-    (0.85, 1.0),
-    (0.78, 1.0),
+    (0.93, 0.0),
+    (0.93, 1.0),
+    (0.88, 0.0),
+    (0.88, 1.0),
 ];
+/// Parts of 256 by which a block's first scale may differ from the largest of its runs over the top number.
+const NEAR: [f32; 7] = [0.0, -1.0, 1.0, -2.0, 2.0, -3.0, 3.0];
 /// How often codes and line of the best range are fitted to each other.
-const FITS: usize = 3;
+const FITS: usize = 2;
 /// How often the block's scales are refitted.
-const ROUNDS: usize = 4;
+const ROUNDS: usize = 2;
 
-/// The codes' line of each run: `scale * q + low`, the mean code, and the error.
+/// The codes' line of each run: `scale * q + low`, the mean code, the sum of the codes' squares, and the error.
 #[derive(Clone, Copy)]
 struct Lines<L> {
     scale: L,
     low: L,
     mean: L,
+    q2: L,
     error: L,
 }
 
@@ -68,9 +61,18 @@ fn code<L: Lanes>(u: L, top: L) -> L {
     u.max(L::splat(0.0)).min(top).round()
 }
 
+/// What stays the same in all fits of the runs: total importance, the top code, the least error that counts.
+#[derive(Clone, Copy)]
+struct Given<L> {
+    total: L,
+    top: L,
+    floor: L,
+}
+
 /// The least-squares line of the codes of `(w - low) * inv`, through zero where it would be above zero at code 0.
 #[inline(always)]
-fn fit<L: Lanes>(runs: &Runs<RUN>, total: L, top: L, low: L, inv: L) -> Lines<L> {
+fn fit<L: Lanes>(runs: &Runs<RUN>, given: &Given<L>, low: L, inv: L) -> Lines<L> {
+    let &Given { total, top, floor } = given;
     let zero = L::splat(0.0);
     let (mut q1, mut q2, mut r0, mut r1, mut r2) = (zero, zero, zero, zero, zero);
     for (w, imp) in runs.w.iter().zip(&runs.imp) {
@@ -106,7 +108,8 @@ fn fit<L: Lanes>(runs: &Runs<RUN>, total: L, top: L, low: L, inv: L) -> Lines<L>
         scale: one.add(pick(above, slope, slope_zero)).mul(step),
         low: pick(above, new_low, zero),
         mean: q1.div(total),
-        error: pick(above, error, error_zero).mul(step).mul(step),
+        q2,
+        error: floor.max(pick(above, error, error_zero).mul(step).mul(step)),
     }
 }
 
@@ -117,6 +120,7 @@ fn better<L: Lanes>(best: &mut Lines<L>, other: Lines<L>) {
         scale: pick(less, best.scale, other.scale),
         low: pick(less, best.low, other.low),
         mean: pick(less, best.mean, other.mean),
+        q2: pick(less, best.q2, other.q2),
         error: pick(less, best.error, other.error),
     };
 }
@@ -133,15 +137,20 @@ fn lines<L: Lanes>(runs: &Runs<RUN>, total: L, top: L) -> Lines<L> {
     let range = high.sub(low);
     // Runs of one value (not above zero) are their minimum alone.
     let plain = L::select_below(zero, range, range, L::splat(1.0));
-    let mut best = Lines { scale: zero, low: zero, mean: zero, error: L::splat(f32::MAX) };
+    let mut best = Lines { scale: zero, low: zero, mean: zero, q2: zero, error: L::splat(f32::MAX) };
+    let given = Given { total, top, floor: floor(total, plain) };
+    for unused in WHOLE {
+        let part = top.div(top.sub(L::splat(unused)));
+        better(&mut best, fit(runs, &given, low, top.div(plain.mul(part))));
+    }
     for (part, below) in RANGES {
         let inv = top.div(plain.mul(L::splat(part)));
         let low = low.add(plain.mul(L::splat((1.0 - part) * below)));
-        better(&mut best, fit(runs, total, top, low, inv));
+        better(&mut best, fit(runs, &given, low, inv));
     }
     for _ in 0..FITS {
         let usable = L::select_below(zero, best.scale, best.scale, L::splat(1.0));
-        let next = fit(runs, total, top, best.low, L::splat(1.0).div(usable));
+        let next = fit(runs, &given, best.low, L::splat(1.0).div(usable));
         better(&mut best, next);
     }
     let wide = (zero, range);
@@ -178,6 +187,45 @@ fn reciprocal<L: Lanes>(v: L) -> L {
     L::select_below(zero, v, one.div(some), zero)
 }
 
+/// Of a block's largest number over [`TOP`], and scales near it, the one of whose multiples the numbers `own` of its
+/// runs, not below zero, are nearest by a sum of squares weighted with `stiff`.
+#[inline(always)]
+fn near<L: Lanes>(runs: &Runs<RUN>, own: L, stiff: L) -> L {
+    let (zero, most) = (L::splat(0.0), L::splat(TOP));
+    let each = array(own);
+    let mut first = [0.0f32; LANES];
+    for (first, own) in first.chunks_mut(PER_BLOCK).zip(each.chunks(PER_BLOCK)) {
+        first.fill(own.iter().fold(0.0f32, |m, &v| if v > m { v } else { m }));
+    }
+    let first = L::load(&first).div(most);
+    let (mut found, mut least) = (array(first), [f64::INFINITY; BLOCKS]);
+    for step in NEAR {
+        let part = first.mul(L::splat(1.0 + step / 256.0));
+        let n = own.mul(reciprocal(part)).max(zero).min(most).round();
+        let t = part.mul(n).sub(own);
+        let (cost, part) = (array(stiff.mul(t).mul(t)), array(part));
+        for (b, least) in least.iter_mut().enumerate() {
+            let lanes = b * PER_BLOCK..(b + 1) * PER_BLOCK;
+            let cost = runs.weighted(lanes.start, PER_BLOCK, |l| f64::from(cost[l]));
+            if cost < *least {
+                *least = cost;
+                found[lanes.clone()].copy_from_slice(&part[lanes]);
+            }
+        }
+    }
+    L::load(&found)
+}
+
+/// First scales of the scales and of the minima.
+#[inline(always)]
+fn starts<L: Lanes>(runs: &Runs<RUN>, lines: &Lines<L>, total: L) -> [[f32; LANES]; 2] {
+    // The minimum follows the scale: only the codes' spread about their mean holds it.
+    let d = near(runs, lines.scale, lines.q2.sub(lines.mean.mul(lines.mean.mul(total))));
+    let sc = lines.scale.mul(reciprocal(d)).min(L::splat(TOP)).round();
+    let own = d.mul(sc).sub(lines.scale).mul(lines.mean).sub(lines.low);
+    [array(d), array(near(runs, own.max(L::splat(0.0)), total))]
+}
+
 /// The best six-bit scales and minima near the lines.
 #[inline(always)]
 fn choose<L: Lanes>(runs: &Runs<RUN>, lines: &Lines<L>, top: L, words: [[u16; 2]; BLOCKS]) -> State<L> {
@@ -192,9 +240,12 @@ fn choose<L: Lanes>(runs: &Runs<RUN>, lines: &Lines<L>, top: L, words: [[u16; 2]
         let inv = reciprocal(scale);
         // The line's offset, turned about the mean code.
         let offset = scale.sub(lines.scale).mul(lines.mean).sub(lines.low);
-        let middle = offset.mul(inv_dmin).max(zero).min(most).round();
-        for step in [0.0, -1.0, 1.0] {
-            let m = middle.add(L::splat(step)).max(zero).min(most);
+        let middle = |offset: L| offset.mul(inv_dmin).max(zero).min(most).round();
+        // Lines of which the lowest code is not used have the same error with all codes one up.
+        let up = middle(offset.add(scale));
+        let middle = middle(offset);
+        let tried = [0.0, -1.0, 1.0].map(|step| middle.add(L::splat(step)).max(zero).min(most));
+        for m in tried.into_iter().chain((step == 0.0).then_some(up)) {
             let offset = dmin.mul(m);
             let mut error = zero;
             for (w, imp) in runs.w.iter().zip(&runs.imp) {
@@ -323,20 +374,14 @@ pub fn encode_row_on<L: Lanes>(
             total = total.add(L::load(imp));
         }
         let lines = lines(&runs, total, top);
-        let (scales, lows) = (array(lines.scale), array(lines.low));
+        let starts = starts(&runs, &lines, total);
         let mut words = [[0u16; 2]; BLOCKS];
         for (b, words) in words.iter_mut().enumerate() {
-            let lanes = b * PER_BLOCK..(b + 1) * PER_BLOCK;
-            let largest = |v: &[f32; LANES], sign: f32| {
-                v[lanes.clone()].iter().fold(0.0f32, |m, &v| if v * sign > m { v * sign } else { m })
-            };
-            for (word, (v, what)) in words.iter_mut().zip([
-                (largest(&scales, 1.0), "scale of the scales"),
-                (largest(&lows, -1.0), "scale of the minima"),
-            ]) {
-                let real = f64::from(v) / f64::from(TOP);
+            let first = b * PER_BLOCK;
+            let what = ["scale of the scales", "scale of the minima"];
+            for ((word, starts), what) in words.iter_mut().zip(&starts).zip(what) {
+                let real = f64::from(starts[first]);
                 if real > 0.0 {
-                    let first = b * PER_BLOCK;
                     *word = runs.word(first, real).ok_or_else(|| {
                         overflow(p * BLOCKS + b, what, real * 2f64.powi(runs.exponent[first]))
                     })?;

@@ -108,6 +108,14 @@ impl<const RUN: usize> Runs<RUN> {
     }
 }
 
+/// Errors of runs of the given total importance and width below which they are rounding alone: all count the same, so
+/// that of lines on the same grid the first is taken.
+#[inline(always)]
+pub(super) fn floor<L: Lanes>(total: L, width: L) -> L {
+    let part = width.mul(L::splat(1.0 / 16384.0));
+    total.mul(part.mul(part))
+}
+
 /// A scale that overflows.
 pub(super) fn overflow(block: usize, what: &str, scale: f64) -> RowFault {
     RowFault {

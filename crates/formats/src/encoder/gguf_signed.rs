@@ -1,7 +1,7 @@
 //! `gguf_search` for `gguf_q6_k`, `gguf_iq4_xs` and `gguf_iq4_nl`: runs of values as a signed scale times a code's value
 //! (encoder notes in `docs/encoders.md`; block bytes: format specification, ggml block types).
 
-use super::gguf_runs::{Runs, SUPER, array, overflow};
+use super::gguf_runs::{Runs, SUPER, array, floor, overflow};
 use super::lanes::{LANES, Lanes, Portable};
 use super::{Params, RowFault};
 use crate::codec::gguf::fields;
@@ -52,9 +52,9 @@ const FITS: usize = 2;
 /// How often a block's scale is refitted.
 const ROUNDS: usize = 2;
 
-/// Error and least-squares scale of the codes of `w * inv`.
+/// Error, at least `floor`, and least-squares scale of the codes of `w * inv`.
 #[inline(always)]
-fn fit<L: Lanes, C: Codes, const RUN: usize>(runs: &Runs<RUN>, inv: L) -> (L, L) {
+fn fit<L: Lanes, C: Codes, const RUN: usize>(runs: &Runs<RUN>, floor: L, inv: L) -> (L, L) {
     let zero = L::splat(0.0);
     let (mut q2, mut r1, mut r2) = (zero, zero, zero);
     for (w, imp) in runs.w.iter().zip(&runs.imp) {
@@ -70,7 +70,7 @@ fn fit<L: Lanes, C: Codes, const RUN: usize>(runs: &Runs<RUN>, inv: L) -> (L, L)
     let one = L::splat(1.0);
     let step = one.div(inv);
     let slope = r1.div(L::select_below(zero, q2, q2, one));
-    (r2.sub(slope.mul(r1)).mul(step).mul(step), one.add(slope).mul(step))
+    (floor.max(r2.sub(slope.mul(r1)).mul(step).mul(step)), one.add(slope).mul(step))
 }
 
 /// A scale for each run, without regard to the block's.
@@ -85,15 +85,20 @@ fn scales<L: Lanes, C: Codes, const RUN: usize>(runs: &Runs<RUN>) -> L {
     }
     let one = L::splat(1.0);
     let some = L::select_below(zero, extreme.abs(), extreme, one);
+    let mut total = zero;
+    for imp in &runs.imp {
+        total = total.add(L::load(imp));
+    }
+    let floor = floor(total, extreme);
     let (mut least, mut best) = (L::splat(f32::MAX), zero);
     for &start in C::STARTS {
-        let (error, scale) = fit::<L, C, RUN>(runs, L::splat(start).div(some));
+        let (error, scale) = fit::<L, C, RUN>(runs, floor, L::splat(start).div(some));
         best = L::select_below(error, least, scale, best);
         least = error.min(least);
     }
     for _ in 0..FITS {
         let usable = L::select_below(zero, best.abs(), best, one);
-        let (error, scale) = fit::<L, C, RUN>(runs, one.div(usable));
+        let (error, scale) = fit::<L, C, RUN>(runs, floor, one.div(usable));
         best = L::select_below(error, least, scale, best);
         least = error.min(least);
     }
