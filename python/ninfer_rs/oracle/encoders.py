@@ -354,15 +354,6 @@ def _as_group(name: str) -> OracleFormat:
     return dataclasses.replace(get_format(name), group_size=32, code_min=low, code_max=-1 - low)
 
 
-def _block_search(name: str, values: F32, imp: F64) -> U8:
-    """grouped_search with negative scales."""
-    fmt = _as_group(name)
-    w = values.reshape(-1, 32)
-    job = _Search(fmt, w, imp.reshape(-1, 32), _absmax_scales(name, fmt, w, values.shape[1] // 32), True)
-    job.run()
-    return _integer_blocks(name, job.scale, job.code)
-
-
 def _whole_blocks(name: str, x: npt.NDArray[Any]) -> F32:
     values = _matrix_f32(name, x)
     block = get_format(name).block_values
@@ -390,8 +381,8 @@ def gguf_search(name: str, x: npt.NDArray[Any], importance: npt.ArrayLike | None
     """gguf_search of a matrix [N, K] -> blocks."""
     values = _whole_blocks(name, x)
     imp = _spread(name, importance, values)
-    if name in ("gguf_q8_0", "gguf_q4_0", "gguf_q5_0"):
-        return _block_search(name, values, imp)
+    if name in _LOWEST:
+        return _integer_blocks(name, *searched.integers(name, values, imp.astype(np.float32), _LOWEST[name]))
     return searched.gguf_blocks(name, values, imp.astype(np.float32))
 
 

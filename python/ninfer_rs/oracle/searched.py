@@ -144,14 +144,19 @@ _STARTS: dict[object, tuple[float, ...]] = {
 }
 
 
-def _own_scales(b: _Blocks, nearest: Callable[[F32], F32]) -> F32:
-    """The scale of each run by itself."""
+def _extremes(b: _Blocks) -> F32:
+    """The first value of largest magnitude of each run."""
     at = np.abs(b.w).argmax(axis=2)
-    extreme = np.take_along_axis(b.w, at[..., None], axis=2)[..., 0]
+    extreme: F32 = np.take_along_axis(b.w, at[..., None], axis=2)[..., 0]
+    return extreme
+
+
+def _own_scales(b: _Blocks, nearest: Callable[[F32], F32], starts: tuple[float, ...]) -> F32:
+    """The scale of each run by itself."""
+    extreme = _extremes(b)
     some = np.where(extreme == 0, _F(1), extreme)
     least = np.full(extreme.shape, np.finfo(np.float32).max, np.float32)
     best = np.zeros(extreme.shape, np.float32)
-    starts = _STARTS[nearest]
     floor = _floor(_sum(b.imp), extreme)
     for i in range(len(starts) + 2):
         inv = _F(starts[i]) / some if i < len(starts) else _F(1) / np.where(best == 0, _F(1), best)
@@ -191,7 +196,7 @@ def _choose_signed(
 
 def _signed(name: str, b: _Blocks, limit: int, nearest: Callable[[F32], F32]) -> tuple[U16, F32, F32]:
     """Scale words [B], integers [B, runs] and codes' values."""
-    own = _own_scales(b, nearest)
+    own = _own_scales(b, nearest, _STARTS[nearest])
     at = np.abs(own).argmax(axis=1)
     largest = np.take_along_axis(own, at[:, None], axis=1)[:, 0].astype(np.float64)
     word = b.first_word(name, largest / -limit)
@@ -248,13 +253,41 @@ def _iq4_xs(b: _Blocks) -> U8:
 
 
 def _iq4_nl(b: _Blocks) -> U8:
-    own = _own_scales(b, _four)[:, 0]
+    own = _own_scales(b, _four, _STARTS[_four])[:, 0]
     word = b.first_word("gguf_iq4_nl", own.astype(np.float64))
     found = _signed_error(b, b.value(word)[:, None], _four)
     nothing = _signed_error(b, np.zeros_like(found), _four)
     word = np.where((nothing < found)[:, 0], np.uint16(0), word)
     code = _table_codes(_four(b.w * _inverse(b.value(word))[:, None, None]))[:, 0]
     return np.concatenate([_bytes16(word), code[:, :16] | code[:, 16:] << 4], axis=1)
+
+
+# -- integers with one scale: q8_0, q4_0, q5_0 --------------------------------------------------------------
+
+
+def integers(name: str, x: F32, imp: F32, low: int) -> tuple[U16, F32]:
+    """Scale words and codes [blocks, 32] of values [N, K] with importance of the same shape."""
+    step, same, other = (
+        (0.75, range(-5, 10), range(-7, 2)) if low == -128 else (0.4375, range(-4, 8), range(-6, 2))
+    )
+    starts = (*(low + k * step for k in same), *(-low + k * step for k in other))
+
+    def nearest(u: F32) -> F32:
+        code: F32 = np.rint(_clamp(u, low, -1 - low))
+        return code
+
+    with np.errstate(all="ignore"):
+        b = _Blocks(x, imp, 32, 32)
+        fitted = _own_scales(b, nearest, starts)[:, 0].astype(np.float64)
+        extreme = _extremes(b)[:, 0].astype(np.float64)
+        word = b.first_word(name, np.abs(extreme) / (-1 - low))
+        least = _signed_error(b, b.value(word)[:, None], nearest)[:, 0]
+        for scale in (extreme / low, fitted):
+            other_word = b.word(scale)
+            error = _signed_error(b, b.value(other_word)[:, None], nearest)[:, 0]
+            better = (other_word != 0) & (error < least)
+            word, least = np.where(better, other_word, word), np.where(better, error, least)
+        return word, nearest(b.w * _inverse(b.value(word))[:, None, None])[:, 0]
 
 
 # -- runs with a scale and a minimum: q4_k, q5_k -----------------------------------------------------------

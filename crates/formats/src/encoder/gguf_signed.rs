@@ -9,7 +9,7 @@ use crate::scheme::BlockKind;
 use crate::tables::IQ4_VALUES;
 
 /// The codes of a type.
-trait Codes {
+pub(super) trait Codes {
     /// What the extreme value of a run is taken for at first, as a code's value.
     const STARTS: &'static [f32];
 
@@ -75,7 +75,7 @@ fn fit<L: Lanes, C: Codes, const RUN: usize>(runs: &Runs<RUN>, floor: L, inv: L)
 
 /// A scale for each run, without regard to the block's.
 #[inline(always)]
-fn scales<L: Lanes, C: Codes, const RUN: usize>(runs: &Runs<RUN>) -> L {
+pub(super) fn scales<L: Lanes, C: Codes, const RUN: usize>(runs: &Runs<RUN>) -> L {
     let zero = L::splat(0.0);
     // The first value of largest magnitude.
     let mut extreme = zero;
@@ -115,7 +115,7 @@ fn reciprocal<L: Lanes>(v: L) -> L {
 
 /// Error of each run under scales, with the codes nearest to each value. A scale of zero leaves the values themselves.
 #[inline(always)]
-fn error<L: Lanes, C: Codes, const RUN: usize>(runs: &Runs<RUN>, scale: L) -> L {
+pub(super) fn error<L: Lanes, C: Codes, const RUN: usize>(runs: &Runs<RUN>, scale: L) -> L {
     let inv = reciprocal(scale);
     let mut error = L::splat(0.0);
     for (w, imp) in runs.w.iter().zip(&runs.imp) {
@@ -220,7 +220,10 @@ fn take_better<L: Lanes, const RUN: usize>(runs: &Runs<RUN>, best: &mut State<L>
 
 /// Codes' values of scales.
 #[inline(always)]
-fn values<L: Lanes, C: Codes, const RUN: usize>(runs: &Runs<RUN>, scale: L) -> [[f32; LANES]; RUN] {
+pub(super) fn values<L: Lanes, C: Codes, const RUN: usize>(
+    runs: &Runs<RUN>,
+    scale: L,
+) -> [[f32; LANES]; RUN] {
     let inv = reciprocal(scale);
     let mut out = [[0.0; LANES]; RUN];
     for (w, to) in runs.w.iter().zip(&mut out) {

@@ -172,10 +172,9 @@ impl<'a> RowEncoder<'a> {
                 EncoderId::GgufSearch,
                 Scheme::Gguf(kind @ (BlockKind::Q6K | BlockKind::Iq4Xs | BlockKind::Iq4Nl)),
             ) => gguf_signed::encode_row(kind, &self.params, x, first),
-            (EncoderId::GgufSearch, Scheme::Gguf(kind)) => match gguf_search::block_scheme(kind) {
-                Some(s) => gguf_search::encode_row(&s, &self.params, x, first),
-                None => unreachable!("RowEncoder::new admits no other type"),
-            },
+            (EncoderId::GgufSearch, Scheme::Gguf(kind)) => {
+                gguf_search::encode_row(kind, &self.params, x, first)
+            }
             _ => unreachable!("RowEncoder::new admits no other pair"),
         }
     }

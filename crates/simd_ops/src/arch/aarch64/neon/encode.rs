@@ -4,10 +4,9 @@
 
 use std::arch::aarch64::*;
 
-use ninfer_formats::encoder::gguf_search::block_scheme;
 use ninfer_formats::encoder::nvfp4::Nvfp4Encoder;
 use ninfer_formats::encoder::{EncoderId, RowEncoder, RowFault, RowSlices, Source};
-use ninfer_formats::encoder::{gguf_absmax, gguf_k, gguf_signed};
+use ninfer_formats::encoder::{gguf_absmax, gguf_k, gguf_search, gguf_signed};
 use ninfer_formats::{BlockKind, GroupedScheme, RowScale, Scheme};
 
 use super::lanes::Wide;
@@ -70,10 +69,9 @@ neon_entry! {
                 EncoderId::GgufSearch,
                 Scheme::Gguf(kind @ (BlockKind::Q6K | BlockKind::Iq4Xs | BlockKind::Iq4Nl)),
             ) => return gguf_signed::encode_row_on::<Wide>(kind, &encoder.params(), x, first),
-            (EncoderId::GgufSearch, Scheme::Gguf(kind)) => match block_scheme(kind) {
-                Some(s) => search::blocks(&s, &encoder.params(), x, first),
-                None => false,
-            },
+            (EncoderId::GgufSearch, Scheme::Gguf(kind)) => {
+                return gguf_search::encode_row_on::<Wide>(kind, &encoder.params(), x, first);
+            }
             (EncoderId::Fp8RowMaxabs, Scheme::RowScaled(kind)) => fp8_floats(kind, x, &mut out, encoder.k()),
             _ => false,
         };

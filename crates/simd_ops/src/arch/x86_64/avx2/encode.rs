@@ -4,20 +4,19 @@
 
 use std::arch::x86_64::*;
 
-use ninfer_formats::encoder::gguf_search::block_scheme;
 use ninfer_formats::encoder::nvfp4::Nvfp4Encoder;
 use ninfer_formats::encoder::{EncoderId, RowEncoder, RowFault, RowSlices, Source};
-use ninfer_formats::encoder::{gguf_absmax, gguf_k, gguf_signed};
+use ninfer_formats::encoder::{gguf_k, gguf_search, gguf_signed};
 use ninfer_formats::{BlockKind, GroupedScheme, RowScale, Scheme};
 
 use super::lanes::Wide;
-use super::search;
+use super::{gguf_absmax, search};
 use crate::isa::avx2_entry;
 use crate::kernels::Scratch;
 use crate::search::{Tail, UNIT};
 
 /// Groups whose scales are computed together.
-const BATCH: usize = 16;
+pub(super) const BATCH: usize = 16;
 
 pub(super) const RNE: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
 const MAGNITUDE: i32 = 0x7fff_ffff;
@@ -58,10 +57,8 @@ avx2_entry! {
             (EncoderId::GroupedSearch, Scheme::Grouped(s)) => {
                 search::row(&s, &encoder.params(), x, first, second, third)
             }
-            // The portable code, compiled for this token.
-            (EncoderId::GgufAbsmax, Scheme::Gguf(kind)) => {
-                return gguf_absmax::encode_row(kind, x, first);
-            }
+            (EncoderId::GgufAbsmax, Scheme::Gguf(kind)) => gguf_absmax::row(kind, x, first),
+            // The portable code, on the token's lanes.
             (EncoderId::GgufSearch, Scheme::Gguf(kind @ (BlockKind::Q4K | BlockKind::Q5K))) => {
                 return gguf_k::encode_row_on::<Wide>(kind, &encoder.params(), x, first);
             }
@@ -69,10 +66,9 @@ avx2_entry! {
                 EncoderId::GgufSearch,
                 Scheme::Gguf(kind @ (BlockKind::Q6K | BlockKind::Iq4Xs | BlockKind::Iq4Nl)),
             ) => return gguf_signed::encode_row_on::<Wide>(kind, &encoder.params(), x, first),
-            (EncoderId::GgufSearch, Scheme::Gguf(kind)) => match block_scheme(kind) {
-                Some(s) => search::blocks(&s, &encoder.params(), x, first),
-                None => false,
-            },
+            (EncoderId::GgufSearch, Scheme::Gguf(kind)) => {
+                return gguf_search::encode_row_on::<Wide>(kind, &encoder.params(), x, first);
+            }
             (EncoderId::Fp8RowMaxabs, Scheme::RowScaled(kind)) => fp8_floats(kind, x, &mut out, encoder.k()),
             _ => false,
         };
@@ -127,7 +123,7 @@ avx2_entry! {
 
     /// Four vectors of 8 integers to 32 bytes in order, saturated.
     #[inline]
-    fn narrow(c: [__m256i; 4]) -> __m256i {
+    pub(super) fn narrow(c: [__m256i; 4]) -> __m256i {
         let q = _mm256_packs_epi16(_mm256_packs_epi32(c[0], c[1]), _mm256_packs_epi32(c[2], c[3]));
         _mm256_permutevar8x32_epi32(q, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7))
     }
@@ -205,6 +201,17 @@ avx2_entry! {
         let v = _mm_max_epu32(_mm256_castsi256_si128(v), _mm256_extracti128_si256::<1>(v));
         let v = _mm_max_epu32(v, _mm_shuffle_epi32::<0b01_00_11_10>(v));
         _mm_cvtsi128_si32(_mm_max_epu32(v, _mm_shuffle_epi32::<0b10_11_00_01>(v))) as u32
+    }
+
+    /// Largest magnitude word of 32 values.
+    #[inline]
+    pub(super) fn top_word(x: &[f32; 32]) -> u32 {
+        let mut top = _mm256_setzero_si256();
+        for x in x.as_chunks::<8>().0 {
+            let m = _mm256_and_si256(_mm256_castps_si256(load(x)), _mm256_set1_epi32(MAGNITUDE));
+            top = _mm256_max_epu32(top, m);
+        }
+        largest(top)
     }
 
     /// Largest magnitude words of the groups of a unit (both equal if the group is 64 wide). What is not finite has

@@ -6,6 +6,7 @@ pub(crate) mod encode;
 mod fp8_row;
 mod gemm;
 pub(in crate::arch::x86_64) mod gemm_a16;
+pub(in crate::arch::x86_64) mod gguf_absmax;
 mod gguf_legacy;
 mod grouped;
 mod lanes;

@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use ninfer_formats::GroupedScheme;
-use ninfer_formats::encoder::{Params, gguf_search};
+use ninfer_formats::encoder::Params;
 
 use super::encode::{RNE, load, magnitudes, pack, scales};
 use crate::isa::avx2_entry;
@@ -86,34 +86,6 @@ avx2_entry! {
         true
     }
 
-    /// One row of ggml blocks of 32 values; false if it must be refused.
-    pub(super) fn blocks(s: &GroupedScheme, params: &Params<'_>, x: &[f32], out: &mut [u8]) -> bool {
-        const G: usize = gguf_search::VALUES;
-        let bytes = 2 + s.base_bytes + s.high_bytes;
-        let params = Params { negative_scales: true, ..*params };
-        let importance = params.importance.map(|i| i.as_chunks::<G>().0);
-        // Two blocks are a unit of which the halves have scales of their own; a last single one is zero-extended.
-        let tail = Tail::new(x);
-        let mut pair = ([0u32; 16], [0u16; 16]);
-        for (i, w) in x.as_chunks::<G>().0.iter().enumerate() {
-            if i % 2 == 0 {
-                let mut amax = [0u32; 16];
-                amax[..2].copy_from_slice(&magnitudes::<8>(tail.unit(x, i / 2)));
-                let Some((words, _)) = scales(&amax, f32::from(s.code_max)) else { return false };
-                pair = (amax, words);
-            }
-            let (amax, words) = (f32::from_bits(pair.0[i % 2]), pair.1[i % 2]);
-            let mut codes = [0i8; G];
-            let word = match (words, importance) {
-                (0, _) => 0,
-                (start, Some(imp)) => group::<G, true>(s, &params, w, &imp[i], start, amax, &mut codes),
-                (start, None) => group::<G, false>(s, &params, w, &[1.0; G], start, amax, &mut codes),
-            };
-            gguf_search::write_block(s, word, &codes, &mut out[i * bytes..(i + 1) * bytes]);
-        }
-        true
-    }
-
     /// One group; `WEIGHTED` says that some importance is not one.
     fn group<const G: usize, const WEIGHTED: bool>(
         s: &GroupedScheme,
@@ -176,7 +148,7 @@ avx2_entry! {
 
     /// Whether the first value of largest magnitude is negative.
     #[inline]
-    fn extreme_negative<const G: usize>(w: &[f32; G], amax: f32) -> bool {
+    pub(super) fn extreme_negative<const G: usize>(w: &[f32; G], amax: f32) -> bool {
         let (mut at, mut negative) = (0u64, 0u64);
         for (i, v) in w.as_chunks::<8>().0.iter().enumerate() {
             let v = load(v);

@@ -4,14 +4,14 @@
 
 use std::arch::x86_64::*;
 
-use ninfer_formats::encoder::gguf_search::block_scheme;
 use ninfer_formats::encoder::nvfp4::Nvfp4Encoder;
 use ninfer_formats::encoder::{EncoderId, RowEncoder, RowFault, RowSlices, Source};
-use ninfer_formats::encoder::{gguf_absmax, gguf_k, gguf_signed};
+use ninfer_formats::encoder::{gguf_k, gguf_search, gguf_signed};
 use ninfer_formats::{BlockKind, GroupedScheme, RowScale, Scheme};
 
 use super::lanes::Wide;
 use super::search;
+use crate::arch::x86_64::avx2::gguf_absmax;
 use crate::isa::avx512_entry;
 use crate::kernels::Scratch;
 use crate::search::{Tail, UNIT};
@@ -57,10 +57,8 @@ avx512_entry! {
             (EncoderId::GroupedSearch, Scheme::Grouped(s)) => {
                 search::row(&s, &encoder.params(), x, first, second, third)
             }
-            // The portable code, compiled for this token.
-            (EncoderId::GgufAbsmax, Scheme::Gguf(kind)) => {
-                return gguf_absmax::encode_row(kind, x, first);
-            }
+            (EncoderId::GgufAbsmax, Scheme::Gguf(kind)) => gguf_absmax::row(kind, x, first),
+            // The portable code, on the token's lanes.
             (EncoderId::GgufSearch, Scheme::Gguf(kind @ (BlockKind::Q4K | BlockKind::Q5K))) => {
                 return gguf_k::encode_row_on::<Wide>(kind, &encoder.params(), x, first);
             }
@@ -68,10 +66,9 @@ avx512_entry! {
                 EncoderId::GgufSearch,
                 Scheme::Gguf(kind @ (BlockKind::Q6K | BlockKind::Iq4Xs | BlockKind::Iq4Nl)),
             ) => return gguf_signed::encode_row_on::<Wide>(kind, &encoder.params(), x, first),
-            (EncoderId::GgufSearch, Scheme::Gguf(kind)) => match block_scheme(kind) {
-                Some(s) => search::blocks(&s, &encoder.params(), x, first),
-                None => false,
-            },
+            (EncoderId::GgufSearch, Scheme::Gguf(kind)) => {
+                return gguf_search::encode_row_on::<Wide>(kind, &encoder.params(), x, first);
+            }
             (EncoderId::Fp8RowMaxabs, Scheme::RowScaled(kind)) => fp8_floats(kind, x, &mut out, encoder.k()),
             _ => false,
         };
