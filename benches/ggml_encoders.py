@@ -1,11 +1,16 @@
 """Speed and error of our encoders of ggml blocks beside ggml's own, one thread each, in turns in one process.
 
     make test-real                     # installs llama-cpp-python, which brings ggml
-    python benches/ggml_encoders.py [--rows N] [--rounds N] [--json FILE]
+    cargo build --release -p ninfer-simd-ops --example encode_speed
+    python benches/ggml_encoders.py [--rows N] [--rounds N] [--binary PATH] [--json FILE]
 
 Speed: rows of 4096 normal values, with and without importance; each round times every contender once, the
 figures are the least and the median time over the rounds as million weights a second. Error: squared error of
 ours over that of ggml, unweighted without importance, weighted with it (and unweighted too, in brackets).
+
+ggml writes to one array, used again and again. Ours is timed the same way from Rust (``avx2``, ``avx512``:
+the example program, on values of its own) and from Python, where every call makes a fresh payload
+(``python``).
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -27,6 +33,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from real.ggml import ENCODED, Ggml
 
 K = 4096
+
+
+class Native:
+    """The example program, one request at a time."""
+
+    def __init__(self, binary: Path) -> None:
+        self.process = subprocess.Popen(
+            [binary, "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+
+    def time(self, request: str) -> float:
+        """Seconds of one run."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(request + "\n")
+        self.process.stdin.flush()
+        return float(self.process.stdout.readline())
 
 
 def cpu() -> str:
@@ -51,11 +73,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=16, help="rows of 4096 weights")
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--binary", type=Path, default=Path("target/release/examples/encode_speed"))
     parser.add_argument("--types", nargs="*", default=list(ENCODED))
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
 
-    ggml = Ggml()
+    ggml, native = Ggml(), Native(args.binary)
     rng = np.random.default_rng(0)
     x = rng.standard_normal((args.rows, K), np.float32) * np.float32(0.02)
     importance = np.exp(rng.standard_normal(K)).astype(np.float32)
@@ -67,18 +90,21 @@ def main() -> int:
     jobs += [(name, "gguf_absmax", None) for name in args.types if name in plain_types]
     for name, method, weight in jobs:
         out = np.zeros(nr.get_format(name).encoded_size(x.shape), np.uint8)
-        times: dict[str, list[float]] = {"ggml": [], **{isa: [] for isa in isas}}
+        times: dict[str, list[float]] = {"ggml": [], **{isa: [] for isa in isas}, "python": []}
         ours = nr.quantize(x, name, method, importance=weight, threads=1)
         for _ in range(args.rounds):
             for who, spent in times.items():
                 if who == "ggml":
                     start = time.perf_counter()
                     ggml.quantize(name, x, weight, out)
+                    spent.append(time.perf_counter() - start)
+                elif who == "python":
+                    start = time.perf_counter()
+                    nr.quantize(x, name, method, importance=weight, threads=1)
+                    spent.append(time.perf_counter() - start)
                 else:
-                    with nr.simd.use(who):
-                        start = time.perf_counter()
-                        nr.quantize(x, name, method, importance=weight, threads=1)
-                spent.append(time.perf_counter() - start)
+                    given = " importance" if weight is not None else ""
+                    spent.append(native.time(f"{method} {name} {who} 1 {args.rows} {K}{given}"))
         values = ggml.dequantize(name, out, x.size)
         ratio = error(x, ours.dequantize(), weight) / error(x, values, weight)
         plain = error(x, ours.dequantize(), None) / error(x, values, None)

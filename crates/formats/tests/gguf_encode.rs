@@ -179,6 +179,68 @@ fn exact_values() {
     }
 }
 
+/// A run's codes between `low` and `high`, both of which occur.
+fn codes(rng: &mut Rng, run: usize, low: i32, high: i32) -> Vec<f32> {
+    let mut q: Vec<i32> = (0..run).map(|_| low + rng.below((high - low + 1) as usize) as i32).collect();
+    (q[run / 2], q[run - 1]) = (low, high);
+    q.iter().map(|&q| q as f32).collect()
+}
+
+/// Values on the grid of a block, as requantised models have them: the runs use all codes, or all but one or two of the
+/// top or the lowest one. They come back bit by bit, with importance too.
+#[test]
+fn grids_are_found_again() {
+    let mut rng = Rng(73);
+    let k = 512;
+    for round in 0..40 {
+        for format in [
+            FormatId::GgufQ4K,
+            FormatId::GgufQ5K,
+            FormatId::GgufQ6K,
+            FormatId::GgufQ8_0,
+            FormatId::GgufQ4_0,
+            FormatId::GgufQ5_0,
+        ] {
+            let mut x = Vec::new();
+            let d = f16::to_f32(0x2000 + rng.below(512) as u16);
+            let dmin = f16::to_f32(0x2800 + rng.below(512) as u16);
+            let run = if format == FormatId::GgufQ6K { 16 } else { 32 };
+            for r in 0..k / run {
+                let first = r % (256 / run) == 0;
+                match format {
+                    FormatId::GgufQ4K | FormatId::GgufQ5K => {
+                        let top = if format == FormatId::GgufQ4K { 15 } else { 31 };
+                        let (low, high) = [(0, top), (0, top - 1), (0, top - 2), (1, top)][rng.below(4)];
+                        let number = |rng: &mut Rng| if first { 63 } else { 24 + rng.below(39) };
+                        let (scale, least) = (d * number(&mut rng) as f32, dmin * number(&mut rng) as f32);
+                        x.extend(codes(&mut rng, 32, low, high).iter().map(|q| scale * q - least));
+                    }
+                    FormatId::GgufQ6K => {
+                        let (low, high) = [(-32, 31), (-32, 9), (-31, 31), (-31, 30)][rng.below(4)];
+                        let sign = if rng.below(2) == 0 { 1.0 } else { -1.0 };
+                        let scale = d * if first { -128.0 } else { sign * (60 + rng.below(67)) as f32 };
+                        x.extend(codes(&mut rng, 16, low, high).iter().map(|q| scale * q));
+                    }
+                    _ => {
+                        let low = [-128, -8, -16][format as usize - FormatId::GgufQ8_0 as usize];
+                        let (low, high) = [(low, -1 - low), (low, 3), (low + 1, -1 - low)][rng.below(3)];
+                        x.extend(codes(&mut rng, 32, low, high).iter().map(|q| d * q));
+                    }
+                }
+            }
+            let imp: Vec<f32> = (0..k).map(|_| (rng.below(1000) + 60) as f32 * 1e-3).collect();
+            for importance in [None, Some(&imp[..])] {
+                let y = decode(format, k, &run_of(format, k, &x, importance), 1);
+                assert!(x == y, "{format} round {round} {}", importance.is_some());
+            }
+        }
+    }
+}
+
+fn run_of(format: FormatId, k: usize, x: &[f32], importance: Option<&[f32]>) -> Vec<u8> {
+    run(format, k, x, importance).expect("encodes")
+}
+
 #[test]
 fn refusals() {
     let (n, k) = (3, 768);

@@ -523,7 +523,8 @@ def ternary_scale(w: F32, imp: F64) -> float:
     """The real scale of the best ternary codes of one group; ``imp`` all zero counts as ones."""
     magnitude = np.abs(w).astype(np.float64)
     weight = imp if imp.any() else np.ones(imp.shape)
-    order = np.argsort(-magnitude, kind="stable")
+    # By decreasing magnitude, equal ones by decreasing importance.
+    order = np.lexsort((-weight, -magnitude))
     num = den = 0.0
     best = (0.0, 0.0)
     for i in order:

@@ -8,37 +8,101 @@
 
 use super::grouped_absmax::{amax, codes, encode_groups};
 use super::grouped_search::{Group, neighbour, round_candidate};
+use super::lanes::{LANES, Lanes, Portable};
 use super::{Params, RowFault, RowPlace};
 use crate::scheme::GroupedScheme;
 
-/// Real scale of the best codes. Values are taken by decreasing magnitude, equal ones by increasing column; sums are
-/// binary64 in this order; of equal reductions the one with fewer values is taken. Columns without importance take no
-/// part; if none has any, all have one.
-fn best_scale(w: &[f32], importance: Option<&[f32]>) -> f64 {
-    let mut order = [0u8; 128];
-    for (i, o) in order.iter_mut().enumerate() {
-        *o = i as u8;
+/// Values of a group.
+const GROUP: usize = 128;
+
+/// Exchanges rows `a` and `b` of each lane whose magnitude, or at equal magnitude the importance, is larger in `b`.
+#[inline(always)]
+fn exchange<L: Lanes, const WEIGHTED: bool>(
+    w: &mut [[f32; LANES]; GROUP],
+    imp: &mut [[f32; LANES]; GROUP],
+    a: usize,
+    b: usize,
+) {
+    let (x, y) = (L::load(&w[a]), L::load(&w[b]));
+    if !WEIGHTED {
+        x.max(y).store(&mut w[a]);
+        x.min(y).store(&mut w[b]);
+        return;
     }
-    let order = &mut order[..w.len()];
-    order.sort_by(|&a, &b| w[b as usize].abs().total_cmp(&w[a as usize].abs()));
-    let plain = importance.is_none_or(|imp| imp.iter().all(|&v| v == 0.0));
-    let (mut num, mut den, mut best) = (0.0f64, 0.0f64, (0.0f64, 0.0f64));
-    for &i in &*order {
-        let i = i as usize;
-        let imp = match importance {
-            Some(imp) if !plain => f64::from(imp[i]),
-            _ => 1.0,
-        };
-        num += imp * f64::from(w[i].abs());
-        den += imp;
-        if den > 0.0 {
-            let reduction = num * num / den;
-            if reduction > best.0 {
-                best = (reduction, num / den);
+    let (i, j) = (L::load(&imp[a]), L::load(&imp[b]));
+    // 1 where the pair is to be exchanged.
+    let (zero, one) = (L::splat(0.0), L::splat(1.0));
+    let equal = L::select_below(i, j, one, zero);
+    let swap = L::select_below(x, y, one, L::select_below(y, x, zero, equal));
+    let pick = |yes: L, no: L| L::select_below(zero, swap, yes, no);
+    pick(y, x).store(&mut w[a]);
+    pick(x, y).store(&mut w[b]);
+    pick(j, i).store(&mut imp[a]);
+    pick(i, j).store(&mut imp[b]);
+}
+
+/// Sorts the rows of each lane by decreasing magnitude, equal ones by decreasing importance: Batcher's merge exchange
+/// sort (K. E. Batcher, Sorting networks and their applications, 1968).
+#[inline(always)]
+fn sort<L: Lanes, const WEIGHTED: bool>(w: &mut [[f32; LANES]; GROUP], imp: &mut [[f32; LANES]; GROUP]) {
+    let mut p = 1;
+    while p < GROUP {
+        let mut k = p;
+        while k > 0 {
+            let mut j = k % p;
+            while j + k < GROUP {
+                for a in j..(j + k).min(GROUP - k) {
+                    if a / (2 * p) == (a + k) / (2 * p) {
+                        exchange::<L, WEIGHTED>(w, imp, a, a + k);
+                    }
+                }
+                j += 2 * k;
+            }
+            k /= 2;
+        }
+        p *= 2;
+    }
+}
+
+/// Real scales of the best codes of up to sixteen groups. Values are taken by decreasing magnitude, equal ones by
+/// decreasing importance; sums are binary64 in this order; of equal reductions the one with fewer values is taken.
+/// Columns without importance take no part; if none of a group has any, all have one.
+#[inline(always)]
+fn best_scales<L: Lanes>(x: &[f32], importance: Option<&[f32]>) -> [f64; LANES] {
+    // Columns past the last one are zeros: they come last and add nothing that could be better.
+    let (mut w, mut imp) = ([[0.0f32; LANES]; GROUP], [[1.0f32; LANES]; GROUP]);
+    for (l, x) in x.chunks(GROUP).enumerate() {
+        for (row, v) in w.iter_mut().zip(x) {
+            row[l] = v.abs();
+        }
+    }
+    if let Some(importance) = importance {
+        for (l, importance) in importance.chunks(GROUP).enumerate() {
+            if importance.iter().any(|&v| v != 0.0) {
+                for (row, v) in imp.iter_mut().zip(importance) {
+                    row[l] = *v;
+                }
+            }
+        }
+        sort::<L, true>(&mut w, &mut imp);
+    } else {
+        sort::<L, false>(&mut w, &mut imp);
+    }
+    let (mut num, mut den) = ([0.0f64; LANES], [0.0f64; LANES]);
+    let (mut top, mut best) = ([0.0f64; LANES], [(0.0f64, 1.0f64); LANES]);
+    for (w, imp) in w.iter().zip(&imp) {
+        for l in 0..LANES {
+            num[l] += f64::from(imp[l]) * f64::from(w[l]);
+            den[l] += f64::from(imp[l]);
+            let reduction = num[l] * num[l] / den[l];
+            // Not a number where nothing had importance so far.
+            if reduction > top[l] {
+                top[l] = reduction;
+                best[l] = (num[l], den[l]);
             }
         }
     }
-    best.1
+    best.map(|(num, den)| num / den)
 }
 
 /// Encodes one row into its bytes of the three planes.
@@ -56,13 +120,38 @@ pub fn encode_row(
     high: &mut [u8],
     scales: &mut [u8],
 ) -> Result<(), RowFault> {
+    encode_row_on::<Portable>(s, params, x, base, high, scales)
+}
+
+/// [`encode_row`] on the lanes `L`.
+///
+/// # Errors
+/// As [`encode_row`].
+///
+/// # Panics
+/// As [`encode_row`].
+#[inline(always)]
+pub fn encode_row_on<L: Lanes>(
+    s: &GroupedScheme,
+    params: &Params<'_>,
+    x: &[f32],
+    base: &mut [u8],
+    high: &mut [u8],
+    scales: &mut [u8],
+) -> Result<(), RowFault> {
+    assert_eq!(s.group, GROUP);
+    let mut reals = [0.0; LANES];
     encode_groups(s, x, base, high, scales, |g, w, q| {
-        let first = g * s.group;
+        let first = g * GROUP;
+        if g % LANES == 0 {
+            let end = x.len().min(first + LANES * GROUP);
+            reals = best_scales::<L>(&x[first..end], params.importance.map(|i| &i[first..end]));
+        }
         if amax(w, first)? == 0.0 {
             return Ok(0);
         }
         let importance = params.importance.map(|i| &i[first..first + w.len()]);
-        let real = best_scale(w, importance);
+        let real = reals[g % LANES];
         // Zero only if all values with importance are zero: then any codes do.
         if real == 0.0 {
             return Ok(0);

@@ -6,7 +6,7 @@ use std::arch::aarch64::*;
 
 use ninfer_formats::encoder::nvfp4::Nvfp4Encoder;
 use ninfer_formats::encoder::{EncoderId, RowEncoder, RowFault, RowSlices, Source};
-use ninfer_formats::encoder::{gguf_absmax, gguf_k, gguf_search, gguf_signed};
+use ninfer_formats::encoder::{gguf_absmax, gguf_k, gguf_search, gguf_signed, ternary_fit};
 use ninfer_formats::{BlockKind, GroupedScheme, RowScale, Scheme};
 
 use super::lanes::Wide;
@@ -61,6 +61,9 @@ neon_entry! {
             // The portable code, compiled for this token.
             (EncoderId::GgufAbsmax, Scheme::Gguf(kind)) => {
                 return gguf_absmax::encode_row(kind, x, first);
+            }
+            (EncoderId::TernaryFit, Scheme::Grouped(s)) => {
+                return ternary_fit::encode_row_on::<Wide>(&s, &encoder.params(), x, first, second, third);
             }
             (EncoderId::GgufSearch, Scheme::Gguf(kind @ (BlockKind::Q4K | BlockKind::Q5K))) => {
                 return gguf_k::encode_row_on::<Wide>(kind, &encoder.params(), x, first);

@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 
 use ninfer_formats::encoder::nvfp4::Nvfp4Encoder;
 use ninfer_formats::encoder::{EncoderId, RowEncoder, RowFault, RowSlices, Source};
-use ninfer_formats::encoder::{gguf_k, gguf_search, gguf_signed};
+use ninfer_formats::encoder::{gguf_k, gguf_search, gguf_signed, ternary_fit};
 use ninfer_formats::{BlockKind, GroupedScheme, RowScale, Scheme};
 
 use super::lanes::Wide;
@@ -59,6 +59,9 @@ avx2_entry! {
             }
             (EncoderId::GgufAbsmax, Scheme::Gguf(kind)) => gguf_absmax::row(kind, x, first),
             // The portable code, on the token's lanes.
+            (EncoderId::TernaryFit, Scheme::Grouped(s)) => {
+                return ternary_fit::encode_row_on::<Wide>(&s, &encoder.params(), x, first, second, third);
+            }
             (EncoderId::GgufSearch, Scheme::Gguf(kind @ (BlockKind::Q4K | BlockKind::Q5K))) => {
                 return gguf_k::encode_row_on::<Wide>(kind, &encoder.params(), x, first);
             }
