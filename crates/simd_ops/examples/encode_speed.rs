@@ -120,6 +120,18 @@ fn table() -> Result<(), Failure> {
         ("grouped_search", "q5_g64_fp16", 16, true, false),
         ("grouped_search", "q6_g64_fp16", 16, true, false),
         ("grouped_search", "q8_g32_fp16", 16, true, false),
+        ("gguf_absmax", "gguf_q8_0", 128, false, false),
+        ("gguf_absmax", "gguf_q4_0", 128, false, false),
+        ("gguf_absmax", "gguf_q5_0", 128, false, false),
+        ("gguf_search", "gguf_q8_0", 16, true, false),
+        ("gguf_search", "gguf_q4_0", 16, true, false),
+        ("gguf_search", "gguf_q4_k", 16, true, false),
+        ("gguf_search", "gguf_q5_k", 16, true, false),
+        ("gguf_search", "gguf_q6_k", 16, true, false),
+        ("gguf_search", "gguf_iq4_nl", 16, true, false),
+        ("gguf_search", "gguf_iq4_xs", 16, true, false),
+        ("ternary_fit", "t2_g128_fp16", 16, true, false),
+        ("ternary_fit", "t2_g128_fp16", 16, false, false),
     ] {
         let mut job = Job::new(method, format, rows, 4096, importance, bf16_source)?;
         let source = if bf16_source { "bf16" } else { "f32" };
