@@ -176,7 +176,15 @@ fn artifact_error(py: Python<'_>, e: &ArtifactError, reading: bool) -> PyErr {
     use ArtifactErrorKind as K;
     let message = || e.to_string();
     match e.kind() {
-        K::Io { what, source } => os_error(source, what, e.path()),
+        K::Io { what, source } => {
+            let place = match (e.tensor(), e.rows(), e.object()) {
+                (Some(t), Some(r), _) => format!("tensor {t:?}, rows {}..{}: ", r.start, r.end),
+                (Some(name), None, _) => format!("tensor {name:?}: "),
+                (None, _, Some(id)) => format!("object {id:?}: "),
+                (None, _, None) => String::new(),
+            };
+            os_error(source, &format!("{place}{what}"), e.path())
+        }
         K::CannotPublish { source } => os_error(source, "cannot publish the file", e.path()),
         K::PartMissing { source, .. } if source.raw_os_error().is_some() => {
             os_error(source, &message(), e.path())
