@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import re
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
@@ -224,6 +224,31 @@ def test_resume_tells_callables_apart(model: Path, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="stopped"):
         convert(coarse(1.0))
     assert not (tmp_path / "x").exists()
+
+
+def test_of_tasks_that_fail_together_the_first_is_reported(model: Path, tmp_path: Path) -> None:
+    class AtOnce(Executor):
+        """Tasks have all ended before anyone waits for them."""
+
+        _max_workers = 6
+
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+            future: Future[Any] = Future()
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except Exception as error:
+                future.set_exception(error)
+            return future
+
+    def fails(x: np.ndarray[Any, Any], context: Context) -> nr.Tensor:
+        raise ZeroDivisionError(context.name)
+
+    # In which order finished tasks are looked at is chance: several times.
+    for _ in range(8):
+        with pytest.raises(ZeroDivisionError, match=r"blk\.0\.q\.weight"):
+            nr.convert(
+                model, tmp_path / "x", [nr.Rule(match="*", format="fp32", method=fails)], executor=AtOnce()
+            )
 
 
 def test_an_executor_that_cancels(model: Path, tmp_path: Path) -> None:

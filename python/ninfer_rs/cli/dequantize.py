@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -89,12 +88,11 @@ def _encoded(
 def _scaled(
     entry: SafetensorsTensor, dtype: str | None, threads: int | None
 ) -> tuple[tuple[int, ...], np.dtype[Any], _Fill]:
-    """Codes with scales, as the checkpoint means them."""
+    """Codes with scales, as the checkpoint means them: matrices."""
     kind = np.dtype(dtype or "float32")
-    inner = math.prod(entry.shape[1:-1])
 
     def fill(begin: int, end: int, out: Any) -> None:
-        values = entry.values((begin * inner, end * inner))
+        values = entry.values((begin, end))
         part = Tensor.from_payload("fp32", values.shape, values, name=entry.name)
         part.dequantize(out=np.asarray(out).reshape(part.shape), threads=threads)
 
