@@ -226,6 +226,20 @@ fn starts<L: Lanes>(runs: &Runs<RUN>, lines: &Lines<L>, total: L) -> [[f32; LANE
     [array(d), array(near(runs, own.max(L::splat(0.0)), total))]
 }
 
+// Functions, for closures are not compiled for the instruction set of the function around them.
+
+/// The multiple nearest to `v`.
+#[inline(always)]
+fn number<L: Lanes>(v: L, inv: L) -> L {
+    v.mul(inv).max(L::splat(0.0)).min(L::splat(TOP)).round()
+}
+
+/// The multiple `step` further.
+#[inline(always)]
+fn moved<L: Lanes>(n: L, step: f32) -> L {
+    n.add(L::splat(step)).max(L::splat(0.0)).min(L::splat(TOP))
+}
+
 /// The best six-bit scales and minima near the lines.
 #[inline(always)]
 fn choose<L: Lanes>(runs: &Runs<RUN>, lines: &Lines<L>, top: L, words: [[u16; 2]; BLOCKS]) -> State<L> {
@@ -240,12 +254,11 @@ fn choose<L: Lanes>(runs: &Runs<RUN>, lines: &Lines<L>, top: L, words: [[u16; 2]
         let inv = reciprocal(scale);
         // The line's offset, turned about the mean code.
         let offset = scale.sub(lines.scale).mul(lines.mean).sub(lines.low);
-        let middle = |offset: L| offset.mul(inv_dmin).max(zero).min(most).round();
+        let middle = number(offset, inv_dmin);
         // Lines of which the lowest code is not used have the same error with all codes one up.
-        let up = middle(offset.add(scale));
-        let middle = middle(offset);
-        let tried = [0.0, -1.0, 1.0].map(|step| middle.add(L::splat(step)).max(zero).min(most));
-        for m in tried.into_iter().chain((step == 0.0).then_some(up)) {
+        let up = number(offset.add(scale), inv_dmin);
+        let tried = [moved(middle, 0.0), moved(middle, -1.0), moved(middle, 1.0), up];
+        for &m in &tried[..if step == 0.0 { 4 } else { 3 }] {
             let offset = dmin.mul(m);
             let mut error = zero;
             for (w, imp) in runs.w.iter().zip(&runs.imp) {

@@ -34,11 +34,10 @@ fn exchange<L: Lanes, const WEIGHTED: bool>(
     let (zero, one) = (L::splat(0.0), L::splat(1.0));
     let equal = L::select_below(i, j, one, zero);
     let swap = L::select_below(x, y, one, L::select_below(y, x, zero, equal));
-    let pick = |yes: L, no: L| L::select_below(zero, swap, yes, no);
-    pick(y, x).store(&mut w[a]);
-    pick(x, y).store(&mut w[b]);
-    pick(j, i).store(&mut imp[a]);
-    pick(i, j).store(&mut imp[b]);
+    L::select_below(zero, swap, y, x).store(&mut w[a]);
+    L::select_below(zero, swap, x, y).store(&mut w[b]);
+    L::select_below(zero, swap, j, i).store(&mut imp[a]);
+    L::select_below(zero, swap, i, j).store(&mut imp[b]);
 }
 
 /// Sorts the rows of each lane by decreasing magnitude, equal ones by decreasing importance: Batcher's merge exchange
@@ -140,24 +139,47 @@ pub fn encode_row_on<L: Lanes>(
     scales: &mut [u8],
 ) -> Result<(), RowFault> {
     assert_eq!(s.group, GROUP);
-    let mut reals = [0.0; LANES];
+    // Not inside the closure below: a closure is not compiled for the instruction set of the function around it.
+    let whole = LANES * GROUP;
+    for (b, part) in x.chunks(whole).enumerate() {
+        let importance = params.importance.map(|i| &i[b * whole..b * whole + part.len()]);
+        let reals = best_scales::<L>(part, importance);
+        // The last groups go with what pads the row.
+        let last = (b + 1) * whole >= x.len();
+        let span = |plane: &[u8], bytes: usize| {
+            let from = b * LANES * bytes;
+            from..if last { plane.len() } else { from + LANES * bytes }
+        };
+        let (base_at, high_at, scales_at) =
+            (span(base, s.base_bytes), span(high, s.high_bytes), span(scales, 2));
+        let planes = (&mut base[base_at], &mut high[high_at], &mut scales[scales_at]);
+        groups(s, importance, b * LANES, part, &reals, planes)?;
+    }
+    Ok(())
+}
+
+/// Codes and scales of up to sixteen groups, of which `first_group` is the first, by their best real scales.
+fn groups(
+    s: &GroupedScheme,
+    importance: Option<&[f32]>,
+    first_group: usize,
+    x: &[f32],
+    reals: &[f64; LANES],
+    (base, high, scales): (&mut [u8], &mut [u8], &mut [u8]),
+) -> Result<(), RowFault> {
     encode_groups(s, x, base, high, scales, |g, w, q| {
         let first = g * GROUP;
-        if g % LANES == 0 {
-            let end = x.len().min(first + LANES * GROUP);
-            reals = best_scales::<L>(&x[first..end], params.importance.map(|i| &i[first..end]));
-        }
-        if amax(w, first)? == 0.0 {
+        if amax(w, (first_group + g) * GROUP)? == 0.0 {
             return Ok(0);
         }
-        let importance = params.importance.map(|i| &i[first..first + w.len()]);
-        let real = reals[g % LANES];
+        let importance = importance.map(|i| &i[first..first + w.len()]);
+        let real = reals[g];
         // Zero only if all values with importance are zero: then any codes do.
         if real == 0.0 {
             return Ok(0);
         }
         let start = round_candidate(real).ok_or_else(|| RowFault {
-            place: RowPlace::Group(g),
+            place: RowPlace::Group(first_group + g),
             rule: format!("the scale {real:e} overflows binary16 (largest 65504)"),
         })?;
         let group = Group { s, w, importance };
