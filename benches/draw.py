@@ -12,8 +12,13 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-COLOURS = {"ours": "#2f6fb0", "prepared": "#7fb3e0", "ggml": "#c2803a"}
-LABELS = {"ours": "ninfer_rs", "prepared": "ninfer_rs, prepared", "ggml": "ggml"}
+COLOURS = {"ours": "#2f6fb0", "prepared": "#7fb3e0", "ggml": "#c2803a", "torch": "#8a5aa8"}
+LABELS = {
+    "ours": "ninfer_rs",
+    "prepared": "ninfer_rs, prepared",
+    "ggml": "ggml",
+    "torch": "PyTorch, bfloat16 weights (fp32: binary32)",
+}
 LEFT, WIDTH, BAR, GAP, TOP = 130, 820, 9, 7, 84
 
 
@@ -22,8 +27,14 @@ def limit_of(record: dict[str, Any], operation: str, threads: int) -> tuple[str,
     limits = record["limits"].get(str(threads), {})
     if operation == "decode to 64 MiB":
         name = "store 64 MiB"
+    elif operation == "decode to cache":
+        name = "store 1 MiB"
     elif operation == "matrix-vector":
         name = "read 8 MiB"
+    elif operation == "matrix-vector, 1 GiB":
+        name = "read 512 MiB"
+    elif operation.startswith("A16 matrix-matrix"):
+        name = "fma 512-bit"
     elif operation.startswith("matrix-matrix"):
         name = "int8 dot 512-bit"
     else:

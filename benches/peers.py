@@ -1,11 +1,15 @@
-"""Decoding and A8 products beside ggml and the machine's limits, in one process, in turns; draws the result.
+"""Decoding and products beside ggml, PyTorch and the machine's limits, in turns in one process; draws them.
 
-    python benches/peers.py [--only decode,gemv,gemm] [--types q4_K,...] [--seconds 0.4] [--json FILE]
-                            [--draw FOLDER]
+    python benches/peers.py [--only decode,gemv,gemm,dram,a16] [--types q4_K,...] [--threads 1,2]
+                            [--seconds 0.4] [--isa avx2] [--json FILE] [--draw FOLDER]
 
-needs llama-cpp-python (ggml, compiled natively) and a C compiler for the limits. ggml is called through its
-public C functions: ``to_float`` for decoding, its threaded ``mul_mat`` on plain weights; quantising the
-activations is included on both sides. Weights: random valid blocks. Figures: least and median time.
+needs llama-cpp-python (ggml, compiled natively; or ``NINFER_PEER_GGML`` naming the folder of its
+libraries) and a C compiler for the limits. ggml is called through its public C functions: ``to_float``
+for decoding, its threaded ``mul_mat`` on plain weights; quantising the activations is included on both
+sides. ``dram`` is one token with at least 1 GiB of weights and the most threads (some 4 GiB of memory).
+``a16`` sets exact weights and float activations beside PyTorch's product of bfloat16 (for ``fp32``:
+binary32) weights, where torch is installed. Weights: random valid blocks. Figures: least and median
+time.
 """
 
 from __future__ import annotations
@@ -42,6 +46,8 @@ NEAREST = {
 }
 K = 4096
 MIB = 1 << 20
+# Formats without an integer path: A16 alone.
+FLOAT = ("bf16", "fp32", "fp8_e4m3fn_row_bf16", "fp8_e4m3fn_row_fp16")
 
 
 def cpu() -> str:
@@ -53,6 +59,15 @@ def cpu() -> str:
     except OSError:
         pass
     return "unknown processor"
+
+
+def torch_version() -> str | None:
+    """Of PyTorch, if it is installed."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    return str(torch.__version__)
 
 
 def in_turns(runs: dict[str, Callable[[], object]], seconds: float) -> dict[str, dict[str, float]]:
@@ -88,8 +103,8 @@ def ours_of(kind: str, n: int, k: int = K) -> tuple[nr.Tensor, str, np.ndarray]:
 
 
 def decode(peer: Any, kinds: list[str], seconds: float) -> Iterator[dict[str, Any]]:
-    """GB/s of binary32 output, one thread: 128 x 1024 values stay in cache, 4096 x 4096 go to memory."""
-    for where, n, k in (("cache", 128, 1024), ("64 MiB", 4096, K)):
+    """GB/s of binary32 output, one thread: 1 MiB stays in the second-level cache, 64 MiB go to memory."""
+    for where, n, k in (("cache", 256, 1024), ("64 MiB", 4096, K)):
         ours, theirs = np.empty((n, k), np.float32), np.empty(n * k, np.float32)
         for kind in kinds:
             tensor, other, blocks = ours_of(kind, n, k)
@@ -129,21 +144,73 @@ def products(
         yield {"operation": what, "threads": threads, "format": kind, "peer": other} | found
 
 
-def rates(times: dict[str, dict[str, float]], amount: float, unit: str) -> dict[str, Any]:
+def dram(peer: Any, kinds: list[str], seconds: float, threads: int) -> Iterator[dict[str, Any]]:
+    """As :func:`products` for one token and at least 1 GiB of weights."""
+    for kind in kinds:
+        row = ours_of(kind, 128)[0].nbytes // 128
+        rows = -(-1024 * MIB // row // 128) * 128
+        yield from products(peer, [kind], seconds, 1, threads, rows, "matrix-vector, 1 GiB")
+
+
+def floats_of(kind: str, n: int) -> nr.Tensor:
+    """A tensor of a format without an integer path: finite words of moderate size."""
+    rng = np.random.default_rng(3)
+    words = (rng.standard_normal((n, K)) * 0.02).astype(np.float32).view(np.uint32)
+    if kind == "fp32":
+        return nr.Tensor.from_payload(kind, (n, K), words.view(np.uint8).ravel())
+    if kind == "bf16":
+        return nr.Tensor.from_payload(kind, (n, K), (words >> 16).astype(np.uint16).view(np.uint8).ravel())
+    codes = rng.integers(0, 0x7F, (n, K), np.uint8) | rng.integers(0, 2, (n, K), np.uint8) << 7
+    # 2^-7 in either type of scale.
+    scales = np.full(n, 0x3C00 if kind.endswith("bf16") else 0x2000, np.uint16)
+    return nr.Tensor.from_words(kind, (n, K), codes=codes, scales=scales)
+
+
+def floats(kinds: list[str], seconds: float, tokens: int, threads: int) -> Iterator[dict[str, Any]]:
+    """A16 beside PyTorch: 10^9 weights a second for one token, GFLOP/s for more."""
+    try:
+        import torch
+    except ImportError:
+        return
+    torch.set_num_threads(threads)
+    n = 4096
+    x = np.random.default_rng(0).standard_normal((tokens, K)).astype(np.float32)
+    out = np.empty((tokens, n), np.float32)
+    values = torch.from_numpy(np.random.default_rng(1).standard_normal((n, K)).astype(np.float32))
+    for kind in [*FLOAT, *kinds]:
+        tensor = floats_of(kind, n) if kind in FLOAT else ours_of(kind, n)[0]
+        dtype = torch.float32 if kind == "fp32" else torch.bfloat16
+        weights, columns = values.to(dtype), torch.from_numpy(x).to(dtype)
+
+        def mine(t: nr.Tensor = tensor) -> object:
+            return t.matmul(x, activation="a16", out=out, threads=threads)
+
+        def its(w: Any = weights, c: Any = columns) -> object:
+            return torch.mv(w, c[0]) if tokens == 1 else torch.mm(c, w.T)
+
+        t = in_turns({"ours": mine, "torch": its}, seconds)
+        amount, unit = (n * K, "Gweights/s") if tokens == 1 else (2 * n * K * tokens, "GFLOP/s")
+        what = "A16 matrix-vector" if tokens == 1 else f"A16 matrix-matrix, {tokens} columns"
+        found = rates(t, amount, unit, "torch")
+        name = "torch binary32" if kind == "fp32" else "torch bfloat16"
+        yield {"operation": what, "threads": threads, "format": kind, "peer": name} | found
+
+
+def rates(times: dict[str, dict[str, float]], amount: float, unit: str, peer: str = "ggml") -> dict[str, Any]:
     """Rates by the least time, and the ratio to the peer by least and by median."""
     result: dict[str, Any] = {"unit": unit}
     for name, t in times.items():
         result[name] = round(amount / t["least"] * 1e-9, 3)
         result[f"{name} median"] = round(amount / t["median"] * 1e-9, 3)
-    result["ratio"] = round(times["ggml"]["least"] / times["ours"]["least"], 3)
-    result["ratio median"] = round(times["ggml"]["median"] / times["ours"]["median"], 3)
+    result["ratio"] = round(times[peer]["least"] / times["ours"]["least"], 3)
+    result["ratio median"] = round(times[peer]["median"] / times["ours"]["median"], 3)
     return result
 
 
 def main() -> int:
     """Runs, prints, records and draws."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="decode,gemv,gemm")
+    parser.add_argument("--only", default="decode,gemv,gemm,dram,a16")
     parser.add_argument("--types", default=",".join([*ggml_peer.BLOCK_TYPES, *NEAREST]))
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--seconds", type=float, default=0.4, help="for each contender and line")
@@ -153,7 +220,8 @@ def main() -> int:
     args = parser.parse_args()
     if args.isa:
         nr.simd.use(args.isa)
-    peer = ggml_peer.load("ggml")
+    only = args.only.split(",")
+    peer = ggml_peer.load("ggml", os.environ.get("NINFER_PEER_GGML"))
     kinds = args.types.split(",")
     threads = [int(t) for t in args.threads.split(",")]
     record: dict[str, Any] = {
@@ -164,6 +232,7 @@ def main() -> int:
         "ninfer_rs": nr.__version__,
         "ggml": peer.version() if hasattr(peer, "version") else "llama-cpp-python",
         "numpy": np.__version__,
+        "torch": torch_version(),
         "load": round(os.getloadavg()[0], 1),
         "limits": {str(t): limits.measure(t) for t in threads},
         "results": [],
@@ -171,21 +240,27 @@ def main() -> int:
     print(json.dumps({k: v for k, v in record.items() if k != "results"}, indent=1))
 
     def series() -> Iterator[dict[str, Any]]:
-        if "decode" in args.only:
+        if "decode" in only:
             yield from decode(peer, kinds, args.seconds)
         for t in threads:
-            if "gemv" in args.only:
+            if "gemv" in only:
                 yield from products(peer, kinds, args.seconds, 1, t, 4096, "matrix-vector")
-            if "gemm" in args.only:
+            if "gemm" in only:
                 yield from products(peer, kinds, args.seconds, 16, t, 4096, "matrix-matrix, 16 columns")
                 yield from products(peer, kinds, args.seconds, 512, t, 4096, "matrix-matrix, 512 columns")
+            if "a16" in only:
+                for tokens in (1, 512):
+                    yield from floats(kinds, args.seconds, tokens, t)
+        if "dram" in only:
+            yield from dram(peer, kinds, args.seconds, max(threads))
 
     for line in series():
         record["results"].append(line)
+        who = "torch" if "torch" in line else "ggml"
         extra = f" prepared {line['prepared']:8.1f}" if "prepared" in line else ""
         print(
             f"{line['operation']:28} t{line['threads']} {line['format']:14} {line['ours']:8.1f}{extra} "
-            f"ggml {line['ggml']:8.1f} {line['unit']:8} {line['ratio']:6.2f} "
+            f"{who} {line[who]:8.1f} {line['unit']:10} {line['ratio']:6.2f} "
             f"(median {line['ratio median']:.2f})",
             flush=True,
         )

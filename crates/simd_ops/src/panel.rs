@@ -44,7 +44,7 @@ pub(crate) const ROWS: usize = 64;
 /// Heights of an accumulator in a panel.
 const HEIGHTS: usize = ROWS / 16;
 /// Blocks of 32 values of a panel; a multiple of every format's blocks per super-block.
-pub(crate) const CHUNK: usize = 16;
+pub(crate) const CHUNK: usize = 8;
 /// Columns of a group: one 512-bit vector of binary32.
 pub(crate) const LANES: usize = 16;
 /// Columns packed at a time, which bounds the memory for them to `512 * K` bytes and a few per cent.
@@ -158,10 +158,11 @@ impl Panel {
     }
 }
 
-/// Packed activations of up to [`COLUMNS`] columns: groups of 16 columns, each `[blocks]`.
+/// Packed activations of up to [`COLUMNS`] columns, in the order in which panels meet them: by chunks of [`CHUNK`] blocks,
+/// in these by groups of 16 columns, in these by blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Packed {
-    blocks: usize,
+    groups: usize,
     codes: Vec<Codes>,
     d: Vec<Lanes<f32>>,
     /// `-offset * sum(x)`, one per block, or one per half of it.
@@ -185,6 +186,13 @@ pub(crate) struct Group<'a> {
     pub sums: &'a [Lanes<f32>],
 }
 
+/// Where block `b` of group `g` lies.
+#[inline(always)]
+fn place(groups: usize, g: usize, b: usize, blocks: usize) -> usize {
+    let first = b / CHUNK * CHUNK;
+    first * groups + g * (blocks - first).min(CHUNK) + b - first
+}
+
 impl Packed {
     #[inline(never)]
     fn fill<S: Source>(&mut self, x: &Q8_1, columns: Range<usize>, offset: u8) {
@@ -195,7 +203,7 @@ impl Packed {
             Minimum::Whole => 1,
             Minimum::Split => 2,
         };
-        self.blocks = blocks;
+        self.groups = groups;
         self.codes.resize(groups * blocks, Codes([[[0; 4]; LANES]; 8]));
         self.d.resize(groups * blocks, Lanes::default());
         self.start.resize(groups * blocks * starts, Lanes::default());
@@ -203,19 +211,17 @@ impl Packed {
         let offset = i32::from(offset);
         let mut lanes = [x.column(columns.start); LANES];
         for g in 0..groups {
-            let at = g * blocks..(g + 1) * blocks;
-            let codes = &mut self.codes[at.clone()];
-            let d = &mut self.d[at.clone()];
-            let start = &mut self.start[at.start * starts..at.end * starts];
-            let sum = &mut self.sums[at.start * sums..at.end * sums];
             for (lane, column) in lanes.iter_mut().enumerate() {
                 // A column that does not exist has the values of another, and a result that nobody reads.
                 *column = x.column((columns.start + g * LANES + lane).min(columns.end - 1));
             }
-            for b in 0..blocks {
+            for first in 0..blocks {
+                let b = place(groups, g, first, blocks);
+                let (codes, d) = (&mut self.codes, &mut self.d);
+                let (start, sum) = (&mut self.start, &mut self.sums);
                 for (lane, column) in lanes.iter().enumerate() {
                     let from: &[[i8; 4]; 8] =
-                        column.codes.as_chunks::<4>().0[8 * b..].first_chunk().expect("whole blocks");
+                        column.codes.as_chunks::<4>().0[8 * first..].first_chunk().expect("whole blocks");
                     for (q, &four) in from.iter().enumerate() {
                         if S::PAIRED {
                             let place = 32 * (q / 2) + 4 * (lane / 2) + 2 * (lane % 2) + q % 2;
@@ -224,10 +230,10 @@ impl Packed {
                             codes[b].0[q][lane] = four;
                         }
                     }
-                    let d_x = column.scales[b];
+                    let d_x = column.scales[first];
                     d[b].0[lane] = d_x;
                     let (low, high) =
-                        (i32::from(column.half_sums[2 * b]), i32::from(column.half_sums[2 * b + 1]));
+                        (i32::from(column.half_sums[2 * first]), i32::from(column.half_sums[2 * first + 1]));
                     if starts == 2 {
                         start[2 * b].0[lane] = -offset * low;
                         start[2 * b + 1].0[lane] = -offset * high;
@@ -249,11 +255,10 @@ impl Packed {
 
     #[inline(never)]
     fn group(&self, g: usize, first: usize, count: usize) -> Group<'_> {
-        let at = g * self.blocks + first;
+        // A chunk's groups are equally long.
+        let at = first * self.groups + g * count;
         let part = |per_block: usize| at * per_block..(at + count) * per_block;
-        // The next group's chunk, or the first group's next one.
-        let next = if (g + 1) * self.blocks < self.codes.len() { at + self.blocks } else { first + count };
-        let next = next.min(self.codes.len())..(next + count).min(self.codes.len());
+        let next = (at + count).min(self.codes.len())..(at + 2 * count).min(self.codes.len());
         let per_block = |len: usize| len.checked_div(self.codes.len()).unwrap_or(0);
         Group {
             codes: &self.codes[part(1)],
@@ -378,7 +383,11 @@ pub(crate) fn product<S: Source>(
                     (steps.transpose)(tile);
                     let rows = first_row + 16 * h..(first_row + rows).min(first_row + 16 * h + 16);
                     for (t, lanes) in columns.clone().zip(tile.iter()) {
-                        out.column(t)[rows.clone()].copy_from_slice(&lanes.0[..rows.len()]);
+                        let out = &mut out.column(t)[rows.clone()];
+                        match out.first_chunk_mut::<16>() {
+                            Some(out) => *out = lanes.0,
+                            None => out.copy_from_slice(&lanes.0[..out.len()]),
+                        }
                     }
                 }
             }

@@ -1,9 +1,11 @@
 //! A16 products: weights decoded once to binary32, then blocks of [`HIGH`] rows and [`WIDE`] columns.
 //!
 //! The sixteen accumulators that [`crate::order`] gives an element are one vector here, and K runs along it, so both
-//! operands are read as they lie. Accumulators are kept in memory between chunks of K, in which the rows of a panel
-//! stay in the first-level cache; a panel's rows are decoded whole, once for all columns. With few
-//! columns there is no use in keeping decoded rows: [`few`] takes them in pieces that stay in the first-level cache.
+//! operands are read as they lie, but for columns, which are copied in the order in which they are met: K apart, they
+//! would fall on the same few lines of the first-level cache. Accumulators are kept in memory between chunks of K, in
+//! which half of a panel's rows stay in the first-level cache; a panel's rows are decoded whole, once for [`PASS`]
+//! columns. With few columns there is no use in keeping decoded rows: [`few`] takes them in pieces that stay in the
+//! first-level cache.
 
 #![cfg_attr(
     not(any(target_arch = "x86_64", target_arch = "aarch64")),
@@ -22,10 +24,14 @@ use crate::tile::Tile;
 pub(crate) const HIGH: usize = 4;
 /// Columns of a block.
 pub(crate) const WIDE: usize = 6;
+/// Rows whose chunk stays in the first-level cache.
+const NEAR: usize = 6 * HIGH;
 /// Rows of a panel.
-const ROWS: usize = 6 * HIGH;
+const ROWS: usize = 2 * NEAR;
 /// Columns whose accumulators are kept at a time.
 const COLUMNS: usize = 8 * WIDE;
+/// Columns copied at a time, which bounds the memory for them to `960 * K` bytes.
+const PASS: usize = 5 * COLUMNS;
 /// Values of a chunk: what decoders take at a time (see [`DecodeFn`]).
 const CHUNK: usize = 256;
 /// Vectors of a chunk.
@@ -46,6 +52,8 @@ pub(crate) type Block = [[Lanes<f32>; WIDE]; HIGH];
 pub(crate) struct Memory {
     /// Decoded weights, `[chunks][ROWS][STEPS]`; the last chunk's rows are as long as it.
     weights: Vec<Lanes<f32>>,
+    /// Copied columns: by [`COLUMNS`] of them, in these by chunks, in these by columns.
+    packed: Vec<Lanes<f32>>,
     /// The last, partial vectors of rows and columns.
     tails: Vec<Lanes<f32>>,
     blocks: Vec<Block>,
@@ -97,14 +105,52 @@ pub(crate) fn product(
     add: impl Fn(Operand<'_>, Operand<'_>, usize, usize, bool, &mut Block),
     combine: impl Fn(&Block, &mut [[f32; HIGH]; WIDE]),
 ) {
+    for first in columns.clone().step_by(PASS) {
+        pass(view, x, first..(first + PASS).min(columns.end), out, memory, decode, &add, &combine);
+    }
+}
+
+/// Copies the columns as [`Memory::packed`] says.
+#[inline(always)]
+fn pack(x: &Columns<'_>, columns: Range<usize>, k: usize, packed: &mut Vec<Lanes<f32>>) {
+    packed.resize((columns.len() * k).div_ceil(16), Lanes::default());
+    let packed = flat_mut(packed);
+    for first in columns.clone().step_by(COLUMNS) {
+        let count = (columns.end - first).min(COLUMNS);
+        let to = &mut packed[(first - columns.start) * k..][..count * k];
+        for (c, t) in (first..first + count).enumerate() {
+            for (chunk, values) in x.column(t).chunks(CHUNK).enumerate() {
+                to[chunk * CHUNK * count + c * values.len()..][..values.len()].copy_from_slice(values);
+            }
+        }
+    }
+}
+
+/// The product of at most [`PASS`] columns.
+#[inline(always)]
+fn pass(
+    view: &TensorView<'_>,
+    x: &Columns<'_>,
+    columns: Range<usize>,
+    out: &mut Tile<'_>,
+    memory: &mut Memory,
+    decode: &Picked<DecodeFn>,
+    add: &impl Fn(Operand<'_>, Operand<'_>, usize, usize, bool, &mut Block),
+    combine: &impl Fn(&Block, &mut [[f32; HIGH]; WIDE]),
+) {
     let k = view.k();
-    let Memory { weights, tails, blocks } = memory;
+    let Memory { weights, packed, tails, blocks } = memory;
     let (chunks, vectors) = (k.div_ceil(CHUNK), k.div_ceil(16));
     weights.resize(ROWS * vectors, Lanes::default());
     tails.resize(ROWS + COLUMNS, Lanes::default());
     blocks.resize(ROWS / HIGH * (COLUMNS / WIDE), [[Lanes::default(); WIDE]; HIGH]);
+    pack(x, columns.clone(), k, packed);
+    let packed = flat(packed);
     let (row_tails, column_tails) = tails.split_at_mut(ROWS);
     let tail = k % 16;
+    // In the order in which they are met.
+    let place =
+        |r: usize, c: usize| (r / NEAR * (COLUMNS / WIDE) + c / WIDE) * (NEAR / HIGH) + r % NEAR / HIGH;
     for first_row in (0..view.rows()).step_by(ROWS) {
         let rows = (view.rows() - first_row).min(ROWS);
         let Ok(part) = view.row_range(first_row, first_row + rows) else { return };
@@ -123,6 +169,7 @@ pub(crate) fn product(
         }
         for first in columns.clone().step_by(COLUMNS) {
             let count = (columns.end - first).min(COLUMNS);
+            let packed = &packed[(first - columns.start) * k..];
             if tail != 0 {
                 for (c, lanes) in column_tails.iter_mut().enumerate().take(count) {
                     *lanes = Lanes::default();
@@ -132,28 +179,31 @@ pub(crate) fn product(
             for chunk in 0..chunks {
                 let length = (k - chunk * CHUNK).min(CHUNK);
                 let w = flat(&weights[ROWS * STEPS * chunk..]);
-                for (g, c) in (0..count).step_by(WIDE).enumerate() {
-                    let wide = (count - c).min(WIDE);
-                    for (s, r) in (0..rows).step_by(HIGH).enumerate() {
-                        let block = &mut blocks[s * (COLUMNS / WIDE) + g];
-                        let fresh = chunk == 0;
-                        let operand = |values, stride| Operand { values, stride };
-                        // Rows past the view's are old values; their sums go nowhere.
-                        let weights = operand(&w[r * length..], length);
-                        let columns = operand(&x.from(first + c)[chunk * CHUNK..], k);
-                        add(weights, columns, wide, length / 16, fresh, block);
-                        if chunk + 1 == chunks && tail != 0 {
-                            let weights = operand(flat(&row_tails[r..]), 16);
-                            let columns = operand(flat(&column_tails[c..]), 16);
-                            add(weights, columns, wide, 1, false, block);
+                let packed = &packed[chunk * CHUNK * count..];
+                for near in (0..rows).step_by(NEAR) {
+                    for c in (0..count).step_by(WIDE) {
+                        let wide = (count - c).min(WIDE);
+                        for r in (near..rows.min(near + NEAR)).step_by(HIGH) {
+                            let block = &mut blocks[place(r, c)];
+                            let fresh = chunk == 0;
+                            let operand = |values, stride| Operand { values, stride };
+                            // Rows past the view's are old values; their sums go nowhere.
+                            let weights = operand(&w[r * length..], length);
+                            let columns = operand(&packed[c * length..], length);
+                            add(weights, columns, wide, length / 16, fresh, block);
+                            if chunk + 1 == chunks && tail != 0 {
+                                let weights = operand(flat(&row_tails[r..]), 16);
+                                let columns = operand(flat(&column_tails[c..]), 16);
+                                add(weights, columns, wide, 1, false, block);
+                            }
                         }
                     }
                 }
             }
-            for (g, c) in (0..count).step_by(WIDE).enumerate() {
-                for (s, r) in (0..rows).step_by(HIGH).enumerate() {
+            for c in (0..count).step_by(WIDE) {
+                for r in (0..rows).step_by(HIGH) {
                     let mut sums = [[0.0; HIGH]; WIDE];
-                    combine(&blocks[s * (COLUMNS / WIDE) + g], &mut sums);
+                    combine(&blocks[place(r, c)], &mut sums);
                     let rows = first_row + r..first_row + (r + HIGH).min(rows);
                     for (t, sums) in (first + c..first + count).zip(&sums) {
                         out.column(t)[rows.clone()].copy_from_slice(&sums[..rows.len()]);
@@ -178,7 +228,7 @@ pub(crate) fn few(
     combine: impl Fn(&Block, &mut [[f32; HIGH]; WIDE]),
 ) {
     let k = view.k();
-    let Memory { weights, tails, blocks } = memory;
+    let Memory { weights, tails, blocks, .. } = memory;
     let (count, tail) = (columns.len(), k % 16);
     let groups = count.div_ceil(WIDE);
     weights.resize(FEW_ROWS * FEW_CHUNK / 16, Lanes::default());

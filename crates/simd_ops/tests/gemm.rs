@@ -90,9 +90,11 @@ fn check(w: &Owned, x: &[f32], threads: &[usize], what: &str) {
 #[test]
 fn panels_of_rows_chunks_of_k_and_groups_of_columns() {
     for format in float_formats() {
-        // 64 rows and 512 values make a panel, 24 rows and 256 values one of A16; 16 and 6 columns a group.
+        // 64 rows and 256 values make a panel, 48 rows and 256 values one of A16; 16 and 6 columns a group.
         for (i, (n, k, t)) in
-            [(1, 1, 65), (67, 33, 81), (25, 544, 80), (130, 129, 97), (3, 1056, 128)].into_iter().enumerate()
+            [(1, 1, 65), (67, 33, 81), (25, 544, 80), (130, 129, 97), (3, 1056, 128), (75, 530, 70)]
+                .into_iter()
+                .enumerate()
         {
             let (n, k) = legal(format, n, k);
             let x = Random(7).values(t * k);
@@ -106,7 +108,7 @@ fn panels_of_rows_chunks_of_k_and_groups_of_columns() {
 #[test]
 fn more_columns_than_are_packed_at_a_time() {
     for format in [FormatId::GgufQ4_0, FormatId::Q6G64Fp16, FormatId::GgufQ2K, FormatId::GgufQ6K] {
-        let (n, k) = legal(format, 5, 96);
+        let (n, k) = legal(format, 5, 300);
         check(&sane(format, n, k, 3), &Random(4).values(530 * k), &[1], "530 columns");
     }
 }

@@ -58,6 +58,34 @@ fn decode_to_binary32() {
 }
 
 #[test]
+fn outputs_larger_than_caches_are_written_past_them() {
+    // 2^23 values and some more: rows shorter and longer than what is decoded at a time, at odd addresses.
+    let shapes = [
+        (FormatId::GgufQ4_0, 2057, 4096),
+        (FormatId::Q6G64Fp16, 41_001, 207),
+        (FormatId::Bf16, 8_400_001, 1),
+        (FormatId::GgufQ6K, 9000, 1024),
+    ];
+    for (format, n, k) in shapes {
+        let w = wild(format, n, k, 41);
+        let view = w.view();
+        let mut expected = vec![0.0; view.elements()];
+        view.decode_f32(&mut expected).unwrap();
+        for isa in sets() {
+            let mut out = vec![7.5f32; view.elements() + 6];
+            let end = 3 + view.elements();
+            for threads in [1, 3] {
+                out[3..end].fill(7.5);
+                let dispatch = Dispatch { isa: Some(isa), threads: Some(threads) };
+                decode_f32(&view, &mut out[3..end], &dispatch).unwrap();
+                assert!(out[..3].iter().chain(&out[end..]).all(|&v| v == 7.5));
+                assert!(words(&out[3..end]) == words(&expected), "{isa} {format} {n}x{k} threads {threads}");
+            }
+        }
+    }
+}
+
+#[test]
 fn decode_to_16_bits() {
     for isa in sets() {
         for format in float_formats() {

@@ -35,6 +35,27 @@ pub(crate) fn fetch_early(address: *const u8) {
     let _ = address;
 }
 
+/// Copies values past the caches, to memory that is not read again soon. [`streamed`] must follow the last copy of a
+/// thread, before others read.
+#[inline]
+pub(crate) fn stream(values: &[f32], to: &mut [f32]) {
+    assert_eq!(values.len(), to.len());
+    #[cfg(target_arch = "x86_64")]
+    x86_64::stream(values, to);
+    #[cfg(not(target_arch = "x86_64"))]
+    to.copy_from_slice(values);
+}
+
+/// Puts what [`stream`] has written in order before what this thread does next.
+#[inline]
+pub(crate) fn streamed() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: SSE is part of the x86-64 baseline; a fence accesses nothing.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}
+
 /// The entries that one token has for one format; `None` for a token without kernels on this architecture.
 pub(crate) fn kernels(isa: Isa, format: FormatId) -> Option<KernelSet> {
     match isa {

@@ -141,7 +141,7 @@ pub(crate) fn turn_all<S: Turn>(
 /// Where the chunk lies in each plane that is to be fetched while the chunk at `block` is turned: further on in the same
 /// rows, or at the beginning of the next tile's.
 #[inline(always)]
-fn next<S: Turn>(rows: &Rows<'_>, block: usize, blocks: usize) -> [Option<usize>; 3] {
+pub(super) fn next<S: Turn>(rows: &Rows<'_>, block: usize, blocks: usize) -> [Option<usize>; 3] {
     let chunk = CHUNK / 32;
     let (last, ahead) = (blocks.div_ceil(chunk) * chunk, block + AHEAD * chunk);
     let mut out = [None; 3];
@@ -160,7 +160,7 @@ fn next<S: Turn>(rows: &Rows<'_>, block: usize, blocks: usize) -> [Option<usize>
 
 /// Turns the unit `u` of the chunk that begins at unit `first`, of sixteen rows.
 #[inline(always)]
-fn turn<V: Vector, S: Turn>(
+pub(super) fn turn<V: Vector, S: Turn>(
     v: V,
     rows: &Rows<'_>,
     first: usize,

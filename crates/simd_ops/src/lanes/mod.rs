@@ -15,6 +15,7 @@
 )]
 
 mod driver;
+mod floats;
 mod formats;
 mod grids;
 mod k_types;
@@ -23,10 +24,11 @@ mod single;
 mod vector;
 
 pub(crate) use driver::{Chains, chunk, prepared, product, spread, turn_all};
+pub(crate) use floats::{Sums, chunk_of_floats, floats, plain_divisors};
 pub(crate) use formats::{Codes, Ggml};
 pub(crate) use native::{Grouped, Nvfp4};
 pub(crate) use single::{Lay, Quads, single, single_beside, single_prepared};
-pub(crate) use vector::{Vector, safe};
+pub(crate) use vector::{Floats, Vector, safe};
 
 use std::ops::Range;
 

@@ -10,7 +10,7 @@ use crate::error::OpError;
 use crate::isa::Isa;
 use crate::kernels::{self, DecodeFn, NarrowFn, Picked, with_scratch};
 use crate::ops::{Dispatch, Ran};
-use crate::{pool, scalar};
+use crate::{arch, pool, scalar};
 
 /// Elements that make another thread worth waking.
 const LEAST: usize = 1 << 16;
@@ -21,6 +21,9 @@ const SHORT: usize = 64;
 /// Elements decoded at a time on the way to 16-bit words: 8 KiB of binary32 stay in the first-level cache.
 const RUN: usize = 2048;
 
+/// Elements of an output that is written past the caches, which it would only sweep: 32 MiB of binary32.
+const LARGE: usize = 1 << 23;
+
 /// Decodes all rows of the view to binary32, row-major; `out` holds `rows * K` elements.
 ///
 /// # Errors
@@ -30,6 +33,16 @@ pub fn decode_f32(view: &TensorView<'_>, out: &mut [f32], dispatch: &Dispatch) -
     let isa = dispatch.resolve()?;
     let kernel = kernels::decode(isa, view.format());
     let parts = dispatch.parts(view.elements(), LEAST)?;
+    if view.elements() >= LARGE {
+        let mut used = 0;
+        pool::run(pieces(view, out, parts, &mut used), |piece| {
+            with_scratch(|scratch| {
+                scratch.floats.resize(RUN, 0.0);
+                piece_streamed(&piece.view, kernel, &mut scratch.floats, piece.out);
+            });
+        })?;
+        return Ok(Ran { isa, kernel: kernel.isa, parts: used, width: None });
+    }
     if parts == 1 && (view.k() >= SHORT || !matches!(view.format().scheme(), Scheme::Direct(_))) {
         // Straight to the kernel: single rows are decoded by the thousand.
         pool::run(std::iter::once(out), |out| kernel.call(view, 0..view.k(), out))?;
@@ -179,6 +192,22 @@ fn round_quotients(
             let _ = codec::decode_row_half(&parts, half, &mut [0.0; 64], words);
         }
     }
+}
+
+/// Decodes one piece in runs that stay in the first-level cache, and writes them past the caches.
+fn piece_streamed(view: &TensorView<'_>, kernel: Picked<DecodeFn>, floats: &mut [f32], out: &mut [f32]) {
+    let k = view.k();
+    let rows = (RUN / k).max(1);
+    for r in (0..view.rows()).step_by(rows) {
+        let Ok(panel) = view.row_range(r, (r + rows).min(view.rows())) else { continue };
+        for begin in (0..k).step_by(RUN) {
+            let run = begin..(begin + RUN).min(k);
+            let floats = &mut floats[..panel.rows() * run.len()];
+            kernel.call(&panel, run, floats);
+            arch::stream(floats, &mut out[r * k + begin..][..floats.len()]);
+        }
+    }
+    arch::streamed();
 }
 
 /// Decodes one piece to 16-bit words; the error is the first element that overflowed, and its value.

@@ -16,3 +16,21 @@ fn fetch_bytes(bytes: &[u8]) {
         unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.as_ptr().cast()) }
     }
 }
+
+/// See [`crate::arch::stream`].
+pub(in crate::arch) fn stream(values: &[f32], to: &mut [f32]) {
+    use std::arch::x86_64::{_mm_loadu_ps, _mm_stream_ps};
+    // Whole lines are written at once if they begin at their addresses.
+    let head = to.as_ptr().align_offset(64).min(to.len());
+    let ((first, values), (to_first, to)) = (values.split_at(head), to.split_at_mut(head));
+    to_first.copy_from_slice(first);
+    let ((lines, tail), (to_lines, to_tail)) = (values.as_chunks::<16>(), to.as_chunks_mut::<16>());
+    for (line, to) in lines.iter().zip(to_lines) {
+        for (four, to) in line.as_chunks::<4>().0.iter().zip(to.as_chunks_mut::<4>().0) {
+            // SAFETY: SSE is part of the x86-64 baseline; reads and writes the four values, and the lines of `to` begin
+            // at multiples of 64 bytes.
+            unsafe { _mm_stream_ps(to.as_mut_ptr(), _mm_loadu_ps(four.as_ptr())) }
+        }
+    }
+    to_tail.copy_from_slice(tail);
+}

@@ -21,7 +21,7 @@ pub(super) fn entries(format: FormatId) -> Products<A16Fn> {
 
 avx512_entry! {
     /// A few columns or many; see [`crate::kernels::A16Fn`].
-    fn columns<const FEW: bool>(
+    pub(in crate::arch::x86_64) fn columns<const FEW: bool>(
         view: &TensorView<'_>, x: &Columns<'_>, columns: Range<usize>, out: &mut Tile<'_>, scratch: &mut Scratch,
     ) {
         let decode = kernels::decode(Isa::Avx512, view.format());

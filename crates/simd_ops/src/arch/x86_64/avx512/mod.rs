@@ -5,7 +5,7 @@ mod decode;
 pub(crate) mod encode;
 mod fp8_row;
 pub(in crate::arch::x86_64) mod gemm;
-mod gemm_a16;
+pub(in crate::arch::x86_64) mod gemm_a16;
 mod gemm_a8;
 mod gguf_iq;
 mod gguf_k;

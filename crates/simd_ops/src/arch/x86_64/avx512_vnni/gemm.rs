@@ -12,7 +12,7 @@ use crate::arch::x86_64::avx512::gemm::{fetch, load, load_i, minima, store, tran
 use crate::arch::x86_64::fetch_bytes;
 use crate::isa::avx512_vnni_entry;
 use crate::kernels::Scratch;
-use crate::panel::{Accumulators, Group, Minimum, Panel, Shape, Source, Steps, product};
+use crate::panel::{Accumulators, Group, Lanes, Minimum, Panel, Shape, Source, Steps, product};
 use crate::q8_1::Q8_1;
 use crate::tile::Tile;
 
@@ -22,7 +22,7 @@ const SPLIT: u8 = Shape::Split as u8;
 const HALVES: u8 = Shape::Halves as u8;
 
 /// Rows whose sums are formed at the same time: enough chains to hide the latency of the dot product.
-const ABREAST: usize = 8;
+const ABREAST: usize = 16;
 
 avx512_vnni_entry! {
     /// See [`crate::kernels::A8Fn`].
@@ -54,16 +54,17 @@ avx512_vnni_entry! {
         product::<S>(view, x, columns, out, &mut scratch.panels, S::OFFSET, unpack, &steps);
     }
 
-    /// Adds the products of the four values `4 q .. 4 q + 4` of each of eight rows with those of sixteen columns.
+    /// Adds the products of the four values `4 q .. 4 q + 4` of each of sixteen rows with those of sixteen columns.
     ///
     /// Written out because the order matters: left to itself the compiler runs the rows' chains one after the other,
     /// and the latency of the instruction shows.
     #[inline]
     fn dots(sums: &mut [__m512i; ABREAST], rows: &[[u8; 32]; ABREAST], q: usize, x: __m512i) {
         assert!(q < 8);
-        let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = *sums;
-        // SAFETY: reads four bytes of each of the eight rows; `q < 8` keeps them inside. Only the named registers are
-        // written, and the features are the function's own.
+        let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h, mut i, mut j, mut k, mut l, mut m, mut n, mut o, mut r] =
+            *sums;
+        // SAFETY: reads four bytes of each of the sixteen rows; `q < 8` keeps them inside. Only the named registers
+        // are written, and the features are the function's own.
         unsafe {
             std::arch::asm!(
                 "vpbroadcastd zmm31, dword ptr [{p}]",
@@ -82,6 +83,22 @@ avx512_vnni_entry! {
                 "vpdpbusd {g}, zmm31, {x}",
                 "vpbroadcastd zmm31, dword ptr [{p} + 224]",
                 "vpdpbusd {h}, zmm31, {x}",
+                "vpbroadcastd zmm31, dword ptr [{p} + 256]",
+                "vpdpbusd {i}, zmm31, {x}",
+                "vpbroadcastd zmm31, dword ptr [{p} + 288]",
+                "vpdpbusd {j}, zmm31, {x}",
+                "vpbroadcastd zmm31, dword ptr [{p} + 320]",
+                "vpdpbusd {k}, zmm31, {x}",
+                "vpbroadcastd zmm31, dword ptr [{p} + 352]",
+                "vpdpbusd {l}, zmm31, {x}",
+                "vpbroadcastd zmm31, dword ptr [{p} + 384]",
+                "vpdpbusd {m}, zmm31, {x}",
+                "vpbroadcastd zmm31, dword ptr [{p} + 416]",
+                "vpdpbusd {n}, zmm31, {x}",
+                "vpbroadcastd zmm31, dword ptr [{p} + 448]",
+                "vpdpbusd {o}, zmm31, {x}",
+                "vpbroadcastd zmm31, dword ptr [{p} + 480]",
+                "vpdpbusd {r}, zmm31, {x}",
                 p = in(reg) rows.as_ptr().cast::<u8>().add(4 * q),
                 x = in(zmm_reg) x,
                 out("zmm31") _,
@@ -93,15 +110,24 @@ avx512_vnni_entry! {
                 f = inout(zmm_reg) f,
                 g = inout(zmm_reg) g,
                 h = inout(zmm_reg) h,
+                i = inout(zmm_reg) i,
+                j = inout(zmm_reg) j,
+                k = inout(zmm_reg) k,
+                l = inout(zmm_reg) l,
+                m = inout(zmm_reg) m,
+                n = inout(zmm_reg) n,
+                o = inout(zmm_reg) o,
+                r = inout(zmm_reg) r,
                 options(pure, readonly, nostack, preserves_flags),
             );
         }
-        *sums = [a, b, c, d, e, f, g, h];
+        *sums = [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, r];
     }
 
-    /// Adds the terms of one block to the accumulators of [`ABREAST`] rows.
+    /// Adds the terms of one block to the accumulators of sixteen rows, which stay in memory: the sums take sixteen
+    /// registers.
     #[inline]
-    fn rows<const SHAPE: u8>(panel: &Panel, b: usize, first: usize, x: &Group<'_>, acc: &mut [__m512; ABREAST]) {
+    fn rows<const SHAPE: u8>(panel: &Panel, b: usize, first: usize, x: &Group<'_>, acc: &mut Accumulators) {
         let at = first..first + ABREAST;
         let codes: &[[u8; 32]; ABREAST] =
             panel.codes[b][at.clone()].first_chunk().expect("a panel's rows are a multiple of those abreast");
@@ -117,33 +143,43 @@ avx512_vnni_entry! {
             for q in 0..8 {
                 dots(&mut sums, codes, q, quarter(q));
             }
-            for i in 0..ABREAST {
+            for (i, acc) in acc.iter_mut().enumerate() {
                 let mut isum = _mm512_cvtepi32_ps(sums[i]);
                 if SHAPE == SCALED {
                     isum = _mm512_mul_ps(isum, _mm512_set1_ps(s0[i]));
                 }
-                acc[i] = _mm512_fmadd_ps(isum, _mm512_mul_ps(_mm512_set1_ps(d0[i]), d_x), acc[i]);
+                let d = _mm512_mul_ps(_mm512_set1_ps(d0[i]), d_x);
+                store(acc, _mm512_fmadd_ps(isum, d, load(acc)));
             }
         } else {
             let mut low = [load_i(&x.start[2 * b]); ABREAST];
             for q in 0..4 {
                 dots(&mut low, codes, q, quarter(q));
             }
-            let low = low.map(|v| _mm512_cvtepi32_ps(v));
+            let mut kept = [Lanes::default(); ABREAST];
+            for (i, kept) in kept.iter_mut().enumerate() {
+                let mut low = _mm512_cvtepi32_ps(low[i]);
+                if SHAPE == SPLIT {
+                    low = _mm512_mul_ps(low, _mm512_set1_ps(s0[i]));
+                } else {
+                    let d = _mm512_mul_ps(_mm512_set1_ps(d0[i]), d_x);
+                    low = _mm512_fmadd_ps(low, d, load(&acc[i]));
+                }
+                store(kept, low);
+            }
             let mut high = [load_i(&x.start[2 * b + 1]); ABREAST];
             for q in 4..8 {
                 dots(&mut high, codes, q, quarter(q));
             }
-            for i in 0..ABREAST {
-                let (low, high) = (low[i], _mm512_cvtepi32_ps(high[i]));
-                let d = _mm512_mul_ps(_mm512_set1_ps(d0[i]), d_x);
+            for (i, (acc, kept)) in acc.iter_mut().zip(&kept).enumerate() {
+                let (high, kept) = (_mm512_cvtepi32_ps(high[i]), load(kept));
                 if SHAPE == SPLIT {
-                    let isum = _mm512_mul_ps(low, _mm512_set1_ps(s0[i]));
-                    let isum = _mm512_fmadd_ps(high, _mm512_set1_ps(s1[i]), isum);
-                    acc[i] = _mm512_fmadd_ps(isum, d, acc[i]);
+                    let isum = _mm512_fmadd_ps(high, _mm512_set1_ps(s1[i]), kept);
+                    let d = _mm512_mul_ps(_mm512_set1_ps(d0[i]), d_x);
+                    store(acc, _mm512_fmadd_ps(isum, d, load(acc)));
                 } else {
-                    acc[i] = _mm512_fmadd_ps(low, d, acc[i]);
-                    acc[i] = _mm512_fmadd_ps(high, _mm512_mul_ps(_mm512_set1_ps(d1[i]), d_x), acc[i]);
+                    let d = _mm512_mul_ps(_mm512_set1_ps(d1[i]), d_x);
+                    store(acc, _mm512_fmadd_ps(high, d, kept));
                 }
             }
         }
@@ -151,20 +187,11 @@ avx512_vnni_entry! {
 
     #[inline(never)]
     fn terms<const SHAPE: u8>(panel: &Panel, height: usize, x: Group<'_>, acc: &mut Accumulators) {
-        for (i, lanes) in acc.as_chunks_mut::<ABREAST>().0.iter_mut().enumerate() {
-            let mut acc = [_mm512_setzero_ps(); ABREAST];
-            for (acc, lanes) in acc.iter_mut().zip(&*lanes) {
-                *acc = load(lanes);
+        for b in 0..x.codes.len() {
+            if height == 0 {
+                fetch(x.next.get(b));
             }
-            for b in 0..x.codes.len() {
-                if height + i == 0 {
-                    fetch(x.next.get(b));
-                }
-                rows::<SHAPE>(panel, b, 16 * height + ABREAST * i, &x, &mut acc);
-            }
-            for (&acc, lanes) in acc.iter().zip(lanes) {
-                store(lanes, acc);
-            }
+            rows::<SHAPE>(panel, b, 16 * height, &x, acc);
         }
     }
 }
