@@ -3,7 +3,7 @@
 //! The sixteen accumulators that [`crate::order`] gives an element are one vector here, and K runs along it, so both
 //! operands are read as they lie, but for columns, which are copied in the order in which they are met: K apart, they
 //! would fall on the same few lines of the first-level cache. Accumulators are kept in memory between chunks of K, in
-//! which half of a panel's rows stay in the first-level cache; a panel's rows are decoded whole, once for [`PASS`]
+//! which a part of a panel's rows stays in the first-level cache; a panel's rows are decoded whole, once for [`PASS`]
 //! columns. With few columns there is no use in keeping decoded rows: [`few`] takes them in pieces that stay in the
 //! first-level cache.
 
@@ -25,24 +25,24 @@ pub(crate) const HIGH: usize = 4;
 /// Columns of a block.
 pub(crate) const WIDE: usize = 6;
 /// Rows whose chunk stays in the first-level cache.
-const NEAR: usize = 6 * HIGH;
+const NEAR: usize = 3 * HIGH;
 /// Rows of a panel.
-const ROWS: usize = 2 * NEAR;
+const ROWS: usize = 4 * NEAR;
 /// Columns whose accumulators are kept at a time.
 const COLUMNS: usize = 8 * WIDE;
 /// Columns copied at a time, which bounds the memory for them to `960 * K` bytes.
 const PASS: usize = 5 * COLUMNS;
-/// Values of a chunk: what decoders take at a time (see [`DecodeFn`]).
-const CHUNK: usize = 256;
+/// Values of a chunk: a multiple of what decoders take at a time (see [`DecodeFn`]).
+const CHUNK: usize = 512;
 /// Vectors of a chunk.
 const STEPS: usize = CHUNK / 16;
 
 /// Rows that are decoded at a time for few columns.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "other targets have no such kernels yet"))]
 const FEW_ROWS: usize = 2 * HIGH;
-/// Values of such rows that are decoded at a time: a multiple of [`CHUNK`].
+/// Values of such rows that are decoded at a time.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "other targets have no such kernels yet"))]
-const FEW_CHUNK: usize = 2 * CHUNK;
+const FEW_CHUNK: usize = CHUNK;
 
 /// The accumulators of a block.
 pub(crate) type Block = [[Lanes<f32>; WIDE]; HIGH];

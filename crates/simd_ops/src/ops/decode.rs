@@ -26,6 +26,9 @@ const LARGE: usize = 1 << 23;
 
 /// Decodes all rows of the view to binary32, row-major; `out` holds `rows * K` elements.
 ///
+/// 2^23 elements (32 MiB) and more are written past the caches: the output is in memory afterwards, and what the caches
+/// held before stays.
+///
 /// # Errors
 /// As [`TensorView::check_float_output`], and those of the dispatch.
 pub fn decode_f32(view: &TensorView<'_>, out: &mut [f32], dispatch: &Dispatch) -> Result<Ran, OpError> {

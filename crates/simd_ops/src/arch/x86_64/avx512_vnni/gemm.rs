@@ -1,14 +1,14 @@
 //! A8 matrix-matrix products with 512-bit integer dot products.
 //!
-//! Four values of a row are broadcast against four values of sixteen columns. The instruction multiplies unsigned
-//! with signed bytes, so the codes carry their format's offset, and the integer sums start at `-offset * sum(x)`.
-//! They stay far inside 32 bits: at most 32 * 255 * 127 either way.
+//! Four codes of a row are broadcast, by the instruction itself, against four values of sixteen columns. It multiplies
+//! unsigned with signed bytes, so the activations carry an offset of 128, and the integer sums start at `-128` times the
+//! sum of the codes. They stay far inside 32 bits: at most 32 * 255 * 128 either way.
 
 use std::arch::x86_64::*;
 
 use ninfer_formats::{RowParts, TensorView};
 
-use crate::arch::x86_64::avx512::gemm::{fetch, load, load_i, minima, store, transpose};
+use crate::arch::x86_64::avx512::gemm::{fetch, load, minima, store, transpose};
 use crate::arch::x86_64::fetch_bytes;
 use crate::isa::avx512_vnni_entry;
 use crate::kernels::Scratch;
@@ -50,8 +50,23 @@ avx512_vnni_entry! {
         // A closure of this function is compiled for its features; the bare function would not be.
         let unpack = |row: &RowParts<'_>, first, count, offset, p: &mut Panel, r| {
             S::unpack(row, first, count, offset, p, r);
+            starts(p, count, r);
         };
-        product::<S>(view, x, columns, out, &mut scratch.panels, S::OFFSET, unpack, &steps);
+        product::<S>(view, x, columns, out, &mut scratch.panels, 0, unpack, &steps);
+    }
+
+    /// Where the sums of row `r` start.
+    #[inline]
+    fn starts(panel: &mut Panel, count: usize, r: usize) {
+        for b in 0..count {
+            // SAFETY: reads the 32 bytes of the row's codes; the instruction needs no alignment.
+            let codes = unsafe { _mm256_loadu_si256(panel.codes[b][r].as_ptr().cast()) };
+            let four = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), codes);
+            let two = _mm256_add_epi32(four, _mm256_shuffle_epi32::<0x4e>(four));
+            let one = _mm256_add_epi32(two, _mm256_shuffle_epi32::<0xb1>(two));
+            panel.start[0][b][r] = -128 * _mm256_extract_epi32::<0>(one);
+            panel.start[1][b][r] = -128 * _mm256_extract_epi32::<4>(one);
+        }
     }
 
     /// Adds the products of the four values `4 q .. 4 q + 4` of each of sixteen rows with those of sixteen columns.
@@ -67,41 +82,24 @@ avx512_vnni_entry! {
         // are written, and the features are the function's own.
         unsafe {
             std::arch::asm!(
-                "vpbroadcastd zmm31, dword ptr [{p}]",
-                "vpdpbusd {a}, zmm31, {x}",
-                "vpbroadcastd zmm31, dword ptr [{p} + 32]",
-                "vpdpbusd {b}, zmm31, {x}",
-                "vpbroadcastd zmm31, dword ptr [{p} + 64]",
-                "vpdpbusd {c}, zmm31, {x}",
-                "vpbroadcastd zmm31, dword ptr [{p} + 96]",
-                "vpdpbusd {d}, zmm31, {x}",
-                "vpbroadcastd zmm31, dword ptr [{p} + 128]",
-                "vpdpbusd {e}, zmm31, {x}",
-                "vpbroadcastd zmm31, dword ptr [{p} + 160]",
-                "vpdpbusd {f}, zmm31, {x}",
-                "vpbroadcastd zmm31, dword ptr [{p} + 192]",
-                "vpdpbusd {g}, zmm31, {x}",
-                "vpbroadcastd zmm31, dword ptr [{p} + 224]",
-                "vpdpbusd {h}, zmm31, {x}",
-                "vpbroadcastd zmm31, dword ptr [{p} + 256]",
-                "vpdpbusd {i}, zmm31, {x}",
-                "vpbroadcastd zmm31, dword ptr [{p} + 288]",
-                "vpdpbusd {j}, zmm31, {x}",
-                "vpbroadcastd zmm31, dword ptr [{p} + 320]",
-                "vpdpbusd {k}, zmm31, {x}",
-                "vpbroadcastd zmm31, dword ptr [{p} + 352]",
-                "vpdpbusd {l}, zmm31, {x}",
-                "vpbroadcastd zmm31, dword ptr [{p} + 384]",
-                "vpdpbusd {m}, zmm31, {x}",
-                "vpbroadcastd zmm31, dword ptr [{p} + 416]",
-                "vpdpbusd {n}, zmm31, {x}",
-                "vpbroadcastd zmm31, dword ptr [{p} + 448]",
-                "vpdpbusd {o}, zmm31, {x}",
-                "vpbroadcastd zmm31, dword ptr [{p} + 480]",
-                "vpdpbusd {r}, zmm31, {x}",
+                "vpdpbusd {a}, {x}, dword ptr [{p}]{{1to16}}",
+                "vpdpbusd {b}, {x}, dword ptr [{p} + 32]{{1to16}}",
+                "vpdpbusd {c}, {x}, dword ptr [{p} + 64]{{1to16}}",
+                "vpdpbusd {d}, {x}, dword ptr [{p} + 96]{{1to16}}",
+                "vpdpbusd {e}, {x}, dword ptr [{p} + 128]{{1to16}}",
+                "vpdpbusd {f}, {x}, dword ptr [{p} + 160]{{1to16}}",
+                "vpdpbusd {g}, {x}, dword ptr [{p} + 192]{{1to16}}",
+                "vpdpbusd {h}, {x}, dword ptr [{p} + 224]{{1to16}}",
+                "vpdpbusd {i}, {x}, dword ptr [{p} + 256]{{1to16}}",
+                "vpdpbusd {j}, {x}, dword ptr [{p} + 288]{{1to16}}",
+                "vpdpbusd {k}, {x}, dword ptr [{p} + 320]{{1to16}}",
+                "vpdpbusd {l}, {x}, dword ptr [{p} + 352]{{1to16}}",
+                "vpdpbusd {m}, {x}, dword ptr [{p} + 384]{{1to16}}",
+                "vpdpbusd {n}, {x}, dword ptr [{p} + 416]{{1to16}}",
+                "vpdpbusd {o}, {x}, dword ptr [{p} + 448]{{1to16}}",
+                "vpdpbusd {r}, {x}, dword ptr [{p} + 480]{{1to16}}",
                 p = in(reg) rows.as_ptr().cast::<u8>().add(4 * q),
                 x = in(zmm_reg) x,
-                out("zmm31") _,
                 a = inout(zmm_reg) a,
                 b = inout(zmm_reg) b,
                 c = inout(zmm_reg) c,
@@ -132,14 +130,19 @@ avx512_vnni_entry! {
         let codes: &[[u8; 32]; ABREAST] =
             panel.codes[b][at.clone()].first_chunk().expect("a panel's rows are a multiple of those abreast");
         let (d0, d1) = (&panel.d[0][b][at.clone()], &panel.d[1][b][at.clone()]);
-        let (s0, s1) = (&panel.scale[0][b][at.clone()], &panel.scale[1][b][at]);
+        let (s0, s1) = (&panel.scale[0][b][at.clone()], &panel.scale[1][b][at.clone()]);
+        let (low_start, high_start) = (&panel.start[0][b][at.clone()], &panel.start[1][b][at]);
         let d_x = load(&x.d[b]);
         let quarter = |q: usize| {
             // SAFETY: reads the 64 bytes of the quarter, which are aligned to 64.
-            unsafe { _mm512_load_si512(x.codes[b].0[q].as_ptr().cast()) }
+            let codes = unsafe { _mm512_load_si512(x.codes[b].0[q].as_ptr().cast()) };
+            _mm512_xor_si512(codes, _mm512_set1_epi8(-128))
         };
         if SHAPE == PLAIN || SHAPE == SCALED {
-            let mut sums = [load_i(&x.start[b]); ABREAST];
+            let mut sums = [_mm512_setzero_si512(); ABREAST];
+            for (sums, (&low, &high)) in sums.iter_mut().zip(low_start.iter().zip(high_start)) {
+                *sums = _mm512_set1_epi32(low + high);
+            }
             for q in 0..8 {
                 dots(&mut sums, codes, q, quarter(q));
             }
@@ -152,7 +155,10 @@ avx512_vnni_entry! {
                 store(acc, _mm512_fmadd_ps(isum, d, load(acc)));
             }
         } else {
-            let mut low = [load_i(&x.start[2 * b]); ABREAST];
+            let mut low = [_mm512_setzero_si512(); ABREAST];
+            for (low, &start) in low.iter_mut().zip(low_start) {
+                *low = _mm512_set1_epi32(start);
+            }
             for q in 0..4 {
                 dots(&mut low, codes, q, quarter(q));
             }
@@ -167,7 +173,10 @@ avx512_vnni_entry! {
                 }
                 store(kept, low);
             }
-            let mut high = [load_i(&x.start[2 * b + 1]); ABREAST];
+            let mut high = [_mm512_setzero_si512(); ABREAST];
+            for (high, &start) in high.iter_mut().zip(high_start) {
+                *high = _mm512_set1_epi32(start);
+            }
             for q in 4..8 {
                 dots(&mut high, codes, q, quarter(q));
             }
