@@ -4,13 +4,13 @@
     python benches/roofline.py target/release/examples/gemm_speed [--match REGEX] [--cpu icelake-server]
                                [--clock GHZ] [--json FILE]
 
-needs objdump (binutils 2.37 or newer, for names with their formats) and llvm-mca. A loop is a backward
-jump; the loop reported of a function is the innermost one with the most multiplications, unrolled by the
-compiler as it may be. Work is counted from the instructions: a ``vpdpbusd`` of 512 bits multiplies 64
-pairs of bytes, a ``vfmadd`` or ``vmulps`` 16 numbers, a vector store writes its width. ``cycles`` is the
-greater of llvm-mca's reciprocal throughput by ports and of its simulated loop, with everything in the
-first-level cache; rates are for the clock given. Tile instructions have no model: loops with them are
-listed with their counts only.
+needs objdump (binutils 2.37 or newer, for names with their formats) and llvm-mca (in Debian's package
+llvm). A loop is a backward jump; the loop reported of a function is the innermost one with the most
+multiplications, unrolled by the compiler as it may be. Work is counted from the instructions: a
+``vpdpbusd`` of 512 bits multiplies 64 pairs of bytes, a ``vfmadd`` or ``vmulps`` 16 numbers, a vector
+store writes its width. ``cycles`` is the greater of llvm-mca's reciprocal throughput by ports and of its
+simulated loop, with everything in the first-level cache; rates are for the clock given. Tile
+instructions have no model: loops with them are listed with their counts only.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def functions(binary: Path, match: str) -> dict[str, list[tuple[int, str, str]]]
         assert process.stdout is not None
         for line in process.stdout:
             if found := FUNCTION.match(line):
-                current = out.setdefault(found[1], []) if pattern.search(found[1]) else None
+                name = found[1] if found[1] not in out else f"{found[1]} at {line.split()[0]}"
+                current = out.setdefault(name, []) if pattern.search(name) else None
             elif current is not None and (found := LINE.match(line)):
                 current.append((int(found[1], 16), found[2], found[3].split("#")[0].strip()))
     return out
