@@ -63,6 +63,8 @@ def cpu() -> str:
 
 def torch_version() -> str | None:
     """Of PyTorch, if it is installed."""
+    # Threads that spin after their work would take a core from the other side's turn; read when it is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         import torch
     except ImportError:
