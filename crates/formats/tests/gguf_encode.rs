@@ -448,6 +448,47 @@ fn digests_of_fixed_matrices() {
     assert_eq!(found, DIGESTS, "{found:#?}");
 }
 
+/// Values on more than one grid at once (codes that are all even, say): rounding must not choose between them, or the
+/// words would hang on it. Errors below rounding count the same, and the first grid is taken.
+#[test]
+fn of_equal_grids_the_first_is_taken() {
+    let mut rng = Rng(79);
+    let k = 256;
+    let mut found = [0xcbf2_9ce4_8422_2325_u64; ALL.len()];
+    for _ in 0..40 {
+        for (format, found) in ALL.into_iter().zip(&mut found) {
+            let run = if format == FormatId::GgufQ6K { 16 } else { 32 };
+            let d = f16::to_f32(0x2000 + rng.below(512) as u16);
+            let mut x = Vec::new();
+            for _ in 0..k / run {
+                let (scale, step) = (d * (20 + rng.below(100)) as f32, [1, 2, 3][rng.below(3)]);
+                x.extend((0..run).map(|_| {
+                    scale
+                        * match format {
+                            FormatId::GgufIq4Xs | FormatId::GgufIq4Nl => f32::from(IQ4_VALUES[rng.below(16)]),
+                            FormatId::GgufQ6K => ((rng.below(64) as i32 - 32) / step * step) as f32,
+                            _ => (rng.below(16) as i32 / step * step - 5) as f32,
+                        }
+                }));
+            }
+            let imp = weights(&mut rng, k);
+            for importance in [None, Some(&imp[..])] {
+                for byte in run_of(format, k, &x, importance) {
+                    *found = (*found ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+                }
+            }
+        }
+    }
+    let expected = [
+        0xe46a_ef5e_35d4_fc32,
+        0xf7fd_ced1_980a_25bd,
+        0x5f74_d9fb_03d2_bbfa,
+        0xefc5_9e97_2fe6_82a8,
+        0x7cc4_9071_3073_1f05,
+    ];
+    assert_eq!(found, expected, "{found:#x?}");
+}
+
 /// In the order of `ALL`, without and with importance; then `gguf_absmax`.
 const DIGESTS: [&str; 13] = [
     "0x8af4e259a84ec03e",
