@@ -346,13 +346,13 @@ class _Lines:
         zero_error = r2 + (g + g) * r0 + g * g * a - zero_slope * zero_r1
         through = new > 0
         slope = np.where(through, zero_slope, slope)
-        error = _at_least(self.floor, np.where(through, zero_error, error) * step * step)
-        better = error < self.least
+        bounded = _at_least(self.floor, np.where(through, zero_error, error) * step * step)
+        better = bounded < self.least
         self.scale = np.where(better, (_F(1) + slope) * step, self.scale)
         self.q2 = np.where(better, q2, self.q2)
         self.low = np.where(better, np.where(through, _F(0), new), self.low)
         self.mean = np.where(better, q1 / a, self.mean)
-        self.least = np.where(better, error, self.least)
+        self.least = np.where(better, bounded, self.least)
 
     def _residuals(self, d: F32, dmin: F32, sc: F32, m: F32) -> tuple[F32, F32]:
         """Codes and what they leave."""

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Mutex;
 
 use ninfer_formats::codec::{self, Half};
-use ninfer_formats::{Scheme, TensorView};
+use ninfer_formats::{FormatId, Scheme, TensorView};
 
 use crate::error::OpError;
 use crate::isa::Isa;
@@ -26,8 +26,8 @@ const LARGE: usize = 1 << 23;
 
 /// Decodes all rows of the view to binary32, row-major; `out` holds `rows * K` elements.
 ///
-/// 2^23 elements (32 MiB) and more are written past the caches: the output is in memory afterwards, and what the caches
-/// held before stays.
+/// 2^23 elements (32 MiB) and more are written past the caches, but for formats that take longer to decode than to write:
+/// the output is in memory afterwards, and what the caches held before stays.
 ///
 /// # Errors
 /// As [`TensorView::check_float_output`], and those of the dispatch.
@@ -36,7 +36,7 @@ pub fn decode_f32(view: &TensorView<'_>, out: &mut [f32], dispatch: &Dispatch) -
     let isa = dispatch.resolve()?;
     let kernel = kernels::decode(isa, view.format());
     let parts = dispatch.parts(view.elements(), LEAST)?;
-    if view.elements() >= LARGE {
+    if view.elements() >= LARGE && quick(view.format()) {
         let mut used = 0;
         pool::run(pieces(view, out, parts, &mut used), |piece| {
             with_scratch(|scratch| {
@@ -195,6 +195,23 @@ fn round_quotients(
             let _ = codec::decode_row_half(&parts, half, &mut [0.0; 64], words);
         }
     }
+}
+
+/// Whether a format decodes as fast as memory takes the output; for others the ordinary stores cost nothing, and the copy
+/// would (measured: grid types and nvfp4 lost a fifth).
+fn quick(format: FormatId) -> bool {
+    use FormatId as F;
+    !matches!(
+        format,
+        F::Nvfp4
+            | F::GgufIq2Xxs
+            | F::GgufIq2Xs
+            | F::GgufIq2S
+            | F::GgufIq3Xxs
+            | F::GgufIq3S
+            | F::GgufIq1S
+            | F::GgufIq1M
+    )
 }
 
 /// Decodes one piece in runs that stay in the first-level cache, and writes them past the caches.
