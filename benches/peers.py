@@ -214,7 +214,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="decode,gemv,gemm,dram,a16")
     parser.add_argument("--types", default=",".join([*ggml_peer.BLOCK_TYPES, *NEAREST]))
-    parser.add_argument("--threads", default="1,2")
+    # With more than one, the threads of one contender may spin on into the next one's turn.
+    parser.add_argument("--threads", default="1")
     parser.add_argument("--seconds", type=float, default=0.4, help="for each contender and line")
     parser.add_argument("--isa", default=None)
     parser.add_argument("--json", type=Path)
