@@ -8,13 +8,10 @@ use ninfer_formats::{FormatId, Scheme, TensorView};
 use ninfer_simd_ops::isa::available;
 use ninfer_simd_ops::{Activations, Dispatch, Isa, Precision, Prepared, Width, Workspace, matmul};
 
-/// Tokens with A8 kernels of their own for up to [`MOST`] columns.
+/// Tokens with A8 kernels of their own for one column and for up to [`MOST`] columns.
 const WITH_A8: &[Isa] = &[Isa::Avx2, Isa::Avx512Vnni, Isa::Neon, Isa::NeonDotprod];
 /// Those of them that have kernels for repacked weights.
 const REPACKED: &[Isa] = &[Isa::Avx2, Isa::Avx512Vnni];
-
-/// Those of them that have kernels for one column.
-const SINGLE: &[Isa] = &[Isa::Avx2, Isa::Avx512Vnni];
 
 /// Most columns of these kernels.
 const MOST: usize = if cfg!(target_arch = "x86_64") { 16 } else { 8 };
@@ -53,8 +50,7 @@ fn widths_threads_and_slices() {
                                 let ran = ran.unwrap();
                                 if integer_path(format) && WITH_A8.contains(&isa) {
                                     assert_eq!(ran.kernel, isa, "{format} T {t}: another token's kernel");
-                                    let single = t == 1 && SINGLE.contains(&isa);
-                                    let width = if single { Width::One } else { Width::Few };
+                                    let width = if t == 1 { Width::One } else { Width::Few };
                                     assert_eq!(ran.width, Some(width), "{isa} {format} T {t}");
                                 }
                                 assert!(out[0] == 7.5 && out[end] == 7.5);
