@@ -266,6 +266,8 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
         stdin=child_end,
         stdout=child_end,
         stderr=child_end,
+        # A dumb terminal gets no bar.
+        env={**os.environ, "TERM": "xterm"},
         # Whoever runs the tests in the background ignores the signal, and children inherit that.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
