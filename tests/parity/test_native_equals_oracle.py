@@ -223,7 +223,7 @@ def test_encoders(name: str) -> None:
         if name == "int32":
             x = np.round(x * 100)
         elif method in ("gguf_search", "gguf_absmax", "ternary_fit", "nvfp4_maxabs", "nvfp4_search"):
-            # Outliers, runs of zeros, of one value and of one sign, magnitudes at which binary16 scales are subnormal.
+            # Outliers, runs of zeros, of one value, of one sign, magnitudes at which scales are subnormal.
             x[rng.random(x.shape) < 0.01] *= 30
             x[1, 32:64], x[1, 96:112], x[1, 112:128] = 0, -0.3, 0.3
             x[2] *= np.float32(1e-6)
