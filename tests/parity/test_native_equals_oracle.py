@@ -216,6 +216,10 @@ def test_encoders(name: str) -> None:
     importance = np.abs(rng.standard_normal(k, np.float32)) ** 3
     importance[k // 4 : k // 2 : 3] = 0
     importance[64:96] = 0
+    # Subnormal weights, alone in their group and beside others.
+    tiny = importance.copy()
+    tiny[:64] *= np.float32(1e-42)
+    tiny[70::5] = 2.0**-149
     for method, formats in nr.ENCODERS.items():
         if name not in formats:
             continue
@@ -235,7 +239,7 @@ def test_encoders(name: str) -> None:
             assert np.array_equal(nr.quantize(source, name, method).payload, theirs)
         if method in ("grouped_search", "gguf_search", "ternary_fit", "nvfp4_search"):
             for negative in (False, True) if method == "grouped_search" else (False,):
-                for weights in (importance, np.zeros(k, np.float32)):
+                for weights in (importance, tiny, np.zeros(k, np.float32)):
                     ours = nr.quantize(x, name, method, importance=weights, negative_scales=negative)
                     theirs = oracle.quantize(x, name, method, weights, negative)
                     assert np.array_equal(ours.payload, theirs)
