@@ -131,7 +131,7 @@ def test_a_write_that_fails_half_way(resume: str, tmp_path: Path) -> None:
     out = folder / "m.ninfer"
     number, text = convert_limited(model, out, recipe, resume, 2 * len(whole) // 3)
     assert number == 27, text  # EFBIG
-    for part in ("m.ninfer", "cannot write", "File too large"):
+    for part in ("m.ninfer", "cannot write", "File too large", 'tensor "', "rows"):
         assert part in text, text
     left = sorted(p.name for p in folder.iterdir())
     if resume == "no":
