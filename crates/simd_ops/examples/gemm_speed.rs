@@ -1,6 +1,6 @@
 //! Products of many columns beside the machine's arithmetic peaks:
-//! `cargo run --release -p ninfer-simd-ops --example gemm_speed [rows] [isa] [columns] [threads] [a8|a16] [format,...]
-//! [seconds]`. K is 4,096.
+//! `cargo run --release -p ninfer-simd-ops --example gemm_speed [rows] [isa,...] [columns] [threads] [a8|a16]
+//! [format,...] [seconds]`. K is 4,096. Several tokens take turns; the peak is that of the first.
 //!
 //! `least` and `median` are G operations a second (two a weight and column, quantising the activations included), taken
 //! in turns with the peaks of the same number of threads: independent chains of one instruction in registers. A8 is set
@@ -127,15 +127,18 @@ fn main() {
     let number = |i: usize, default: usize| args.get(i).and_then(|a| a.parse().ok()).unwrap_or(default);
     let rows = number(0, 4096);
     let best = ninfer_simd_ops::isa::best();
-    let isa: Isa =
-        available().into_iter().find(|i| args.get(1).is_some_and(|n| i.name() == n)).unwrap_or(best);
+    let named = |name: &str| available().into_iter().find(|i| i.name() == name);
+    let isas: Vec<Isa> =
+        args.get(1).map_or(vec![best], |names| names.split(',').map(|n| named(n).unwrap_or(best)).collect());
+    let isa = isas[0];
     let (columns, threads) = (number(2, 512), number(3, 1));
-    let dispatch = Dispatch { isa: Some(isa), threads: Some(threads) };
+    let dispatches: Vec<Dispatch> =
+        isas.iter().map(|&isa| Dispatch { isa: Some(isa), threads: Some(threads) }).collect();
     let a16 = args.get(4).is_some_and(|name| name == "a16");
     let precision = if a16 { Precision::A16 } else { Precision::A8 };
     let limit: f64 = args.get(6).and_then(|a| a.parse().ok()).unwrap_or(1.0);
     let (chains, operations) = peak::of(isa, a16);
-    println!("{rows} x {K}, {columns} columns, {isa}, {threads} threads, {}", precision.name());
+    println!("{rows} x {K}, {columns} columns, {threads} threads, {}", precision.name());
     println!(
         "{:22} {:>8} {:>8} {:>8} {:>8} {:>7} {:>7}",
         "format", "least", "median", "peak", "median", "ratio", "median"
@@ -153,14 +156,17 @@ fn main() {
         let x = common::Random(2).values(K * columns);
         let mut out = vec![0.0f32; rows * columns];
         let mut workspace = Workspace::default();
-        let mut times = [Vec::new(), Vec::new()];
+        let mut times = vec![Vec::new(); isas.len()];
+        let mut peaks = Vec::new();
         let begin = Instant::now();
-        while begin.elapsed().as_secs_f64() < limit || times[0].len() < 4 {
-            times[0].push(seconds(|| {
-                let x = Activations::F32(&x);
-                matmul_in(&view, x, precision, &mut out, &dispatch, &mut workspace).expect("legal");
-            }));
-            times[1].push(seconds(|| {
+        while begin.elapsed().as_secs_f64() < limit || peaks.len() < 4 {
+            for (times, dispatch) in times.iter_mut().zip(&dispatches) {
+                times.push(seconds(|| {
+                    let x = Activations::F32(&x);
+                    matmul_in(&view, x, precision, &mut out, dispatch, &mut workspace).expect("legal");
+                }));
+            }
+            peaks.push(seconds(|| {
                 std::thread::scope(|scope| {
                     for _ in 1..threads {
                         // SAFETY: the token is available, and so are the instructions of its peak.
@@ -172,15 +178,17 @@ fn main() {
             }));
             black_box(&mut out);
         }
-        let amount = 2.0 * (rows * K * columns) as f64;
-        let [ours, ours_median] = least_and_median(&mut times[0]).map(|t| amount / t * 1e-9);
         let amount = (operations * ROUNDS * threads) as f64;
-        let [peak, peak_median] = least_and_median(&mut times[1]).map(|t| amount / t * 1e-9);
-        println!(
-            "{:22} {ours:8.1} {ours_median:8.1} {peak:8.1} {peak_median:8.1} {:7.2} {:7.2}",
-            format.name(),
-            ours / peak,
-            ours_median / peak_median,
-        );
+        let [peak, peak_median] = least_and_median(&mut peaks).map(|t| amount / t * 1e-9);
+        let amount = 2.0 * (rows * K * columns) as f64;
+        for (times, isa) in times.iter_mut().zip(&isas) {
+            let [ours, ours_median] = least_and_median(times).map(|t| amount / t * 1e-9);
+            println!(
+                "{:22} {ours:8.1} {ours_median:8.1} {peak:8.1} {peak_median:8.1} {:7.2} {:7.2}  {isa}",
+                format.name(),
+                ours / peak,
+                ours_median / peak_median,
+            );
+        }
     }
 }

@@ -270,6 +270,8 @@ pub enum Width {
 pub(crate) struct Product<F> {
     width: Width,
     entry: F,
+    /// For the columns that are left over from [`LEFT`] at a time, if another entry is to take them.
+    rest: Option<(Width, F)>,
 }
 
 /// The entry for `columns` columns: of the nearest token of the chain that has one made for that number, else of the
@@ -280,9 +282,9 @@ fn product<F: Copy>(
     most: usize,
     entries: impl Fn(Isa) -> Option<Products<F>>,
 ) -> Picked<Product<F>> {
-    let one = |p: Products<F>| p.one.map(|entry| Product { width: Width::One, entry });
-    let few = |p: Products<F>| p.few.map(|entry| Product { width: Width::Few, entry });
-    let many = |p: Products<F>| p.many.map(|entry| Product { width: Width::Many, entry });
+    let one = |p: Products<F>| p.one.map(|entry| Product { width: Width::One, entry, rest: None });
+    let few = |p: Products<F>| p.few.map(|entry| Product { width: Width::Few, entry, rest: None });
+    let many = |p: Products<F>| p.many.map(|entry| Product { width: Width::Many, entry, rest: None });
     let made_for = |p: Products<F>| match columns {
         0 | 1 => one(p).or_else(|| few(p)),
         n if n <= most => few(p),
@@ -306,12 +308,16 @@ pub(crate) fn a16(isa: Isa, format: FormatId, columns: usize) -> Picked<Product<
     product(isa, columns, A16_FEW, |isa| Some(arch::kernels(isa, format)?.a16))
 }
 
-/// Most columns for which an A8 product is formed [`FEW`] at a time: unpacking to the panels of the wider entries costs
-/// the grids and tables of the i types as much as some sixty columns, the K types as much as some thirty.
-fn a8_few(format: FormatId) -> usize {
+/// Most columns for which an A8 product is formed [`FEW`] at a time. Unpacking to the panels of [`crate::panel`] costs
+/// the grids and tables of the i types as much as some sixty columns, the K types as much as some thirty. With rows in
+/// lanes ([`crate::lanes::many`]) it costs little, but columns come in sixteens: as much as nine of a few with tiles, as
+/// twelve without.
+fn a8_few(isa: Isa, format: FormatId) -> usize {
     use ninfer_formats::BlockKind as K;
     match format.scheme() {
         _ if cfg!(not(target_arch = "x86_64")) => FEW,
+        _ if isa == Isa::AmxInt8 && arch::kernels(isa, format).is_some_and(|set| set.a8.many.is_some()) => 8,
+        _ if isa >= Isa::Avx512Vnni => 11,
         Scheme::Gguf(K::Q2K | K::Q3K | K::Q4K | K::Q5K | K::Q6K) => 2 * FEW,
         Scheme::Gguf(K::Q8_0 | K::Q4_0 | K::Q5_0 | K::Q2_0) => FEW,
         Scheme::Gguf(_) => 4 * FEW,
@@ -321,7 +327,20 @@ fn a8_few(format: FormatId) -> usize {
 
 /// The A8 product of a format that has an integer path.
 pub(crate) fn a8(isa: Isa, format: FormatId, columns: usize) -> Picked<Product<A8Fn>> {
-    product(isa, columns, a8_few(format), |isa| Some(arch::kernels(isa, format)?.a8))
+    let of = |columns| product(isa, columns, a8_few(isa, format), |isa| Some(arch::kernels(isa, format)?.a8));
+    let mut picked = of(columns);
+    // Sixteen columns at a time: a few that are left over would cost as much.
+    let left = columns % LEFT;
+    if cfg!(target_arch = "x86_64")
+        && isa >= Isa::Avx512Vnni
+        && picked.entry.width == Width::Many
+        && columns < 8 * LEFT
+        && (1..=a8_few(isa, format)).contains(&left)
+    {
+        let rest = of(left).entry;
+        picked.entry.rest = Some((rest.width, rest.entry));
+    }
+    picked
 }
 
 /// The A8 product with turned rows, if any token of the chain has one.
@@ -330,6 +349,9 @@ pub(crate) fn prepared(isa: Isa, format: FormatId) -> Option<Picked<PreparedFn>>
         .filter(|isa| isa.is_available())
         .find_map(|isa| arch::kernels(isa, format)?.prepared.map(|entry| Picked { isa, entry }))
 }
+
+/// Columns that the widest A8 entries take at a time.
+const LEFT: usize = 16;
 
 /// Calls `each` for the runs of columns that an entry of this width takes.
 fn by_width(width: Width, columns: Range<usize>, mut each: impl FnMut(Range<usize>)) {
@@ -461,10 +483,18 @@ impl Picked<Product<A8Fn>> {
     ) {
         assert_eq!(x.k(), view.k());
         assert!(columns.end <= x.columns(), "columns of `x`");
-        by_width(self.entry.width, columns, |run| {
+        let Product { width, entry, rest } = self.entry;
+        let whole = if rest.is_some() { columns.end - columns.len() % LEFT } else { columns.end };
+        by_width(width, columns.start..whole, |run| {
             // SAFETY: a `Picked` is made for an available token only, so the machine has the entry's features.
-            unsafe { (self.entry.entry)(view, x, run, out, scratch) }
+            unsafe { entry(view, x, run, out, scratch) }
         });
+        if let Some((width, entry)) = rest {
+            by_width(width, whole..columns.end, |run| {
+                // SAFETY: as above; it was picked for the same token.
+                unsafe { entry(view, x, run, out, scratch) }
+            });
+        }
     }
 }
 

@@ -134,8 +134,6 @@ pub(crate) struct Panel {
     pub d: [[[f32; ROWS]; CHUNK]; 2],
     /// Integer scales of the two halves; the first only for [`Shape::Scaled`].
     pub scale: [[[f32; ROWS]; CHUNK]; 2],
-    /// What integer sums of the halves start at, where a kernel keeps it by rows.
-    pub start: [[[i32; ROWS]; CHUNK]; 2],
     /// [`Minimum::Whole`]: `min * dmin`. [`Minimum::Split`]: the minima of the two halves and `dmin`.
     pub min: [[[f32; ROWS]; CHUNK]; 3],
 }
@@ -146,7 +144,6 @@ impl Panel {
             codes: [[[0; 32]; ROWS]; CHUNK],
             d: [[[0.0; ROWS]; CHUNK]; 2],
             scale: [[[0.0; ROWS]; CHUNK]; 2],
-            start: [[[0; ROWS]; CHUNK]; 2],
             min: [[[0.0; ROWS]; CHUNK]; 3],
         })
     }

@@ -27,11 +27,13 @@ fn expected_kernel(isa: Isa, format: FormatId, precision: Precision) -> Isa {
 }
 
 /// Most columns that are taken a few at a time.
-fn few(format: FormatId, precision: Precision) -> usize {
+fn few(isa: Isa, format: FormatId, precision: Precision) -> usize {
     use BlockKind as K;
     match (precision, format.scheme()) {
         _ if cfg!(not(target_arch = "x86_64")) => 8,
         (Precision::A16, _) | (_, Scheme::Direct(_) | Scheme::RowScaled(_)) => 8,
+        _ if isa == Isa::AmxInt8 && expected_kernel(isa, format, precision) == isa => 8,
+        _ if isa >= Isa::Avx512Vnni => 11,
         (_, Scheme::Gguf(K::Q2K | K::Q3K | K::Q4K | K::Q5K | K::Q6K)) => 32,
         (_, Scheme::Gguf(K::Q8_0 | K::Q4_0 | K::Q5_0 | K::Q2_0) | Scheme::Grouped(_) | Scheme::Nvfp4) => 16,
         (_, Scheme::Gguf(_)) => 64,
@@ -62,7 +64,7 @@ fn check(w: &Owned, x: &[f32], threads: &[usize], what: &str) {
                 let ran =
                     matmul(&view, Activations::F32(x), precision, &mut out[1..=t * n], &dispatch).unwrap();
                 let format = view.format();
-                if t > few(format, precision) {
+                if t > few(isa, format, precision) {
                     assert_eq!(ran.kernel, expected_kernel(isa, format, precision), "{isa} {format}");
                     assert_eq!(ran.width, Some(Width::Many), "{isa} {format}");
                 }
@@ -100,6 +102,29 @@ fn panels_of_rows_chunks_of_k_and_groups_of_columns() {
             let x = Random(7).values(t * k);
             for make in [sane as fn(FormatId, usize, usize, u64) -> Owned, wild] {
                 check(&make(format, n, k, i as u64), &x, &[1, 2, 5], "random");
+            }
+        }
+    }
+}
+
+/// From nine columns on the entries with rows in lanes take sixteen at a time, and leave a few to those for a few.
+#[test]
+fn groups_of_columns_and_what_is_left_over() {
+    for format in float_formats() {
+        let shapes = [
+            (17, 544, 9),
+            (70, 288, 12),
+            (33, 1056, 17),
+            (130, 520, 24),
+            (65, 256, 27),
+            (19, 64, 44),
+            (9, 33, 130),
+        ];
+        for (i, (n, k, t)) in shapes.into_iter().enumerate() {
+            let (n, k) = legal(format, n, k);
+            let x = Random(8).values(t * k);
+            for make in [sane as fn(FormatId, usize, usize, u64) -> Owned, wild] {
+                check(&make(format, n, k, 20 + i as u64), &x, &[1, 3], "groups");
             }
         }
     }

@@ -280,11 +280,11 @@ impl Column for Activation {
 /// What all columns' terms of a block have in common.
 #[derive(Clone, Copy)]
 pub(super) struct Term<F> {
-    d: [F; 2],
-    factors: [F; 2],
-    minima: [F; 2],
+    pub(super) d: [F; 2],
+    pub(super) factors: [F; 2],
+    pub(super) minima: [F; 2],
     /// `dmin`, times the minimum where there is one for the block.
-    min_d: F,
+    pub(super) min_d: F,
 }
 
 /// The scales of a unit.

@@ -6,7 +6,7 @@ use ninfer_formats::codec::gguf::{self, fields};
 use ninfer_formats::tables::IQ4_VALUES;
 use ninfer_formats::{BlockKind, RowParts};
 
-use super::{Floats, HalfLine, Lay, Line, Quads, Turn, Vector, Words};
+use super::{Floats, HalfLine, Lay, Line, Quads, Turn, Vector, Wide, Words};
 
 /// What the integer sums are multiplied with before they become a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +89,15 @@ pub(crate) trait Codes: Turn {
     type Unpacked<V: Vector>: Copy;
     /// Unpacked codes as words of four bytes.
     fn flat<V: Floats>(v: V, w: &Self::Unpacked<V>) -> [V::I; 8];
+    /// What is in the codes of [`Self::whole`].
+    const WHOLE_OFFSET: i32 = Self::OFFSET;
+    /// Whether [`Self::whole`] gives codes times their integer factors, and these times what: 1 or -1.
+    const FOLDED: Option<f32> = None;
+    /// Codes as words of four bytes that need nothing but [`Self::WHOLE_OFFSET`] taken off.
+    #[inline(always)]
+    fn whole<V: Wide, const B: usize>(v: V, unit: Unit<'_>) -> [V::I; 8] {
+        Self::flat(v, &Self::unpack::<V, B>(v, unit))
+    }
     /// Words of codes as they are stored, where values are looked up by them ([`Factors::Terms`]).
     #[inline(always)]
     fn stored<V: Floats, const B: usize>(v: V, unit: Unit<'_>) -> [V::I; 8] {

@@ -9,7 +9,7 @@ use ninfer_formats::codec::gguf::{self, fields};
 use ninfer_formats::tables::{IQ1_TIMES_8, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS};
 
 use super::formats::{Codes, Factors, Ggml, Unit, bits, blocks, dots, turn, words};
-use super::{Activation, Floats, Quads, Turn, Vector};
+use super::{Activation, Floats, Quads, Turn, Vector, Wide};
 
 /// A table aligned to its entries.
 #[repr(C, align(64))]
@@ -246,6 +246,17 @@ impl Codes for Ggml<gguf::Iq1S> {
     }
 
     type Unpacked<V: Vector> = ([[V::I; 2]; 4], V::I);
+
+    const WHOLE_OFFSET: i32 = 9;
+
+    #[inline(always)]
+    fn whole<V: Wide, const B: usize>(v: V, u: Unit<'_>) -> [V::I; 8] {
+        let (mut w, signs) = Self::unpack::<V, B>(v, u);
+        for w in &mut w {
+            *w = v.add8(*w, signs, 0x8000 << (B % 2 * 16), v.bytes(0), v.bytes(2));
+        }
+        flat(v, &w)
+    }
 
     #[inline(always)]
     fn flat<V: Floats>(v: V, w: &Self::Unpacked<V>) -> [V::I; 8] {

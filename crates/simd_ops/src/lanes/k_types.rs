@@ -6,7 +6,7 @@ use ninfer_formats::{BlockKind, RowParts};
 use super::formats::{
     Codes, Factors, Ggml, Unit, bits, blocks, dots, fields_where_they_are, to_left, to_right, turn, words,
 };
-use super::{Lay, Quads, Turn, Vector};
+use super::{Lay, Quads, Turn, Vector, Wide};
 
 turn! {
     Q2K: pieces [fields::q2_k::S, 16, 32, 48, 64], singles [fields::q2_k::D], halves []
@@ -24,6 +24,24 @@ impl Codes for Ggml<gguf::Q2K> {
     #[inline(always)]
     fn raised<V: Vector, const B: usize>() -> u32 {
         if V::SIGNED { 0 } else { (B % 4 * 2) as u32 }
+    }
+
+    const FOLDED: Option<f32> = Some(1.0);
+
+    /// Scales of at most 15 times codes of at most 3.
+    #[inline(always)]
+    fn whole<V: Wide, const B: usize>(v: V, u: Unit<'_>) -> [V::I; 8] {
+        let (s, at) = (u.word(v, B / 2), (B % 2 * 16) as i32);
+        let mut scales = [bits(v, s, at, 15), bits(v, s, at + 8, 15)];
+        for s in &mut scales {
+            *s = v.or(*s, v.shift::<-16>(*s));
+        }
+        let mut w = [s; 8];
+        for (j, w) in w.iter_mut().enumerate() {
+            let q = v.and(to_right(v, u.word(v, 4 + B / 4 * 8 + j), B % 4 * 2), v.bytes(3));
+            *w = v.mul_halves(q, scales[j / 4]);
+        }
+        w
     }
 
     #[inline(always)]
@@ -68,16 +86,49 @@ impl Codes for Ggml<gguf::Q3K> {
 
     #[inline(always)]
     fn factors<V: Vector, const B: usize>(v: V, u: Unit<'_>) -> [V::F; 2] {
-        let (low, high) = (u.word(v, 24 + B / 2 % 2), u.word(v, 26));
-        let mut out = [v.zeros(); 2];
-        for (h, out) in out.iter_mut().enumerate() {
-            // Byte `k` of the words; which nibble and which two bits tells the group of four scales.
-            let (group, k) = ((B / 2) as i32, ((B % 2) * 2 + h) as i32);
-            let s = v.or(bits(v, low, 8 * k + group / 2 * 4, 15), bits(v, high, 8 * k + 2 * group - 4, 0x30));
-            *out = v.sub(v.to_f32(s), v.floats(32.0));
-        }
-        out
+        let [low, high] = q3_scales::<V, B>(v, u);
+        [v.sub(v.to_f32(low), v.floats(32.0)), v.sub(v.to_f32(high), v.floats(32.0))]
     }
+
+    const FOLDED: Option<f32> = Some(-1.0);
+    const WHOLE_OFFSET: i32 = 128;
+
+    /// Factors of -32 to 31 times codes of -4 to 3 are -124 to 128; negated they fit a byte, and the scale is negated with
+    /// them. A sum of zero then changes the sign of the zero that is added, which no chain shows: they start at +0,
+    /// and +0 plus either zero is +0.
+    #[inline(always)]
+    fn whole<V: Wide, const B: usize>(v: V, u: Unit<'_>) -> [V::I; 8] {
+        // Modulo 256: (q - 4) * (32 - s) + 128 = q * (32 - s) + 4 * s.
+        let mut by = q3_scales::<V, B>(v, u);
+        let mut rest = by;
+        for (by, rest) in by.iter_mut().zip(&mut rest) {
+            let both = v.or(*by, v.shift::<-16>(*by));
+            let four = v.or(both, v.shift::<-8>(both));
+            (*by, *rest) = (v.sub_bytes(v.bytes(32), four), v.shift::<-2>(four));
+        }
+        let mut w = Self::unpack::<V, B>(v, u);
+        for (j, w) in w.iter_mut().enumerate() {
+            let (by, rest) = (by[j / 4], rest[j / 4]);
+            // A product of the upper bytes leaves nothing in the lower ones, and the other way round what it leaves is cut.
+            let even = v.and(v.mul_halves(v.and(*w, v.ints(0x00ff_00ff)), by), v.ints(0x00ff_00ff));
+            let odd = v.mul_halves(v.and(*w, v.ints(0xff00_ff00_u32.cast_signed())), by);
+            *w = v.add_bytes(v.or(even, odd), rest);
+        }
+        w
+    }
+}
+
+/// The scales of the halves of block `B` of `q3_k`, 32 greater than the factors.
+#[inline(always)]
+fn q3_scales<V: Vector, const B: usize>(v: V, u: Unit<'_>) -> [V::I; 2] {
+    let (low, high) = (u.word(v, 24 + B / 2 % 2), u.word(v, 26));
+    let mut out = [low; 2];
+    for (h, out) in out.iter_mut().enumerate() {
+        // Byte `k` of the words; which nibble and which two bits tells the group of four scales.
+        let (group, k) = ((B / 2) as i32, ((B % 2) * 2 + h) as i32);
+        *out = v.or(bits(v, low, 8 * k + group / 2 * 4, 15), bits(v, high, 8 * k + 2 * group - 4, 0x30));
+    }
+    out
 }
 
 /// Scale or minimum `B` of `q4_k` and `q5_k`: `first` the word of the first four, `last` the common one.

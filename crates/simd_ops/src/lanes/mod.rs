@@ -19,16 +19,17 @@ mod floats;
 mod formats;
 mod grids;
 mod k_types;
+pub(crate) mod many;
 mod native;
 mod single;
 mod vector;
 
 pub(crate) use driver::{Chains, chunk, prepared, product, spread, turn_all};
 pub(crate) use floats::{Sums, chunk_of_floats, floats, plain_divisors};
-pub(crate) use formats::{Codes, Ggml};
+pub(crate) use formats::{Codes, Factors, Ggml};
 pub(crate) use native::{Grouped, Nvfp4};
 pub(crate) use single::{Lay, Quads, single, single_beside, single_prepared};
-pub(crate) use vector::{Floats, Vector, safe};
+pub(crate) use vector::{Floats, Vector, Wide, safe};
 
 use std::ops::Range;
 
@@ -148,6 +149,8 @@ pub(crate) struct Memory {
     pub words: Vec<Line<Words>>,
     /// Half words of a chunk.
     pub halves: Vec<HalfLine>,
+    /// What products of many columns keep.
+    pub many: many::Memory,
     /// Rows of a tile that is not whole, plane by plane, filled up with zeros.
     pub rows: [Vec<u8>; 3],
 }

@@ -154,3 +154,15 @@ pub(crate) trait Floats: Vector {
     /// Pairs of vectors of entries as words: the first four bytes of every row, and the other four.
     fn words_of(self, w: [Self::I; 2]) -> [Self::I; 2];
 }
+
+/// What products of many columns need besides.
+pub(crate) trait Wide: Floats {
+    /// Products of half words, modulo 2^16.
+    fn mul_halves(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Sums of bytes, modulo 256.
+    fn add_bytes(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Differences of bytes, modulo 256.
+    fn sub_bytes(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Writes the words of all rows.
+    fn store_words(self, v: Self::I, out: &mut Words);
+}

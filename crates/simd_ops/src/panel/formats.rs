@@ -1,22 +1,15 @@
 //! The formats with an integer path, as panels see them.
 
-/// Instantiates generic matrix-matrix entries for the sources of the formats with an integer path: `$many` for sums of
-/// 32 values, `$halves` (`none`: no entry) for the formats with sums of 16.
+/// The generic matrix-matrix entry `$many` for the source of a format with an integer path.
 macro_rules! a8_sources {
-    (@ none $source:ty) => {
-        None
-    };
-    (@ $many:ident $source:ty) => {
-        Some($many::<$source>)
-    };
-    ($format:expr, $many:ident, $halves:ident) => {{
+    ($format:expr, $many:ident) => {{
         use ninfer_formats::codec::gguf;
         use ninfer_formats::{BlockKind as K, FormatId as F, Scheme};
         use $crate::kernels::A8Fn;
         use $crate::panel::{Blocks, Folded, Grouped};
         let entry: Option<A8Fn> = match $format.scheme() {
             Scheme::Direct(_) | Scheme::RowScaled(_) => None,
-            Scheme::Nvfp4 => a8_sources!(@ $halves $crate::panel::Nvfp4),
+            Scheme::Nvfp4 => Some($many::<$crate::panel::Nvfp4>),
             Scheme::Grouped(_) => match $format {
                 F::Q2G64Fp16 => Some($many::<Grouped<2, 64, true>>),
                 F::T2G128Fp16 => Some($many::<Grouped<2, 128, false>>),
@@ -35,16 +28,16 @@ macro_rules! a8_sources {
                 K::Q3K => Some($many::<Folded<gguf::Q3K, true>>),
                 K::Q4K => Some($many::<Blocks<gguf::Q4K>>),
                 K::Q5K => Some($many::<Blocks<gguf::Q5K>>),
-                K::Q6K => a8_sources!(@ $halves Blocks<gguf::Q6K>),
+                K::Q6K => Some($many::<Blocks<gguf::Q6K>>),
                 K::Iq2Xxs => Some($many::<Blocks<gguf::Iq2Xxs>>),
-                K::Iq2Xs => a8_sources!(@ $halves Blocks<gguf::Iq2Xs>),
+                K::Iq2Xs => Some($many::<Blocks<gguf::Iq2Xs>>),
                 K::Iq3Xxs => Some($many::<Blocks<gguf::Iq3Xxs>>),
                 K::Iq1S => Some($many::<Blocks<gguf::Iq1S>>),
                 K::Iq4Nl => Some($many::<Blocks<gguf::Iq4Nl>>),
                 K::Iq3S => Some($many::<Blocks<gguf::Iq3S>>),
-                K::Iq2S => a8_sources!(@ $halves Blocks<gguf::Iq2S>),
+                K::Iq2S => Some($many::<Blocks<gguf::Iq2S>>),
                 K::Iq4Xs => Some($many::<Blocks<gguf::Iq4Xs>>),
-                K::Iq1M => a8_sources!(@ $halves Blocks<gguf::Iq1M>),
+                K::Iq1M => Some($many::<Blocks<gguf::Iq1M>>),
             },
         };
         entry

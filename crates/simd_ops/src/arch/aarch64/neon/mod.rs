@@ -32,7 +32,7 @@ pub(crate) fn kernels(format: FormatId) -> KernelSet {
     KernelSet {
         decode: Some(decode::entry(format.scheme())),
         a16: Products { many: gemm_a16::entry(format), ..Products::NONE },
-        a8: Products { one: columns, few: columns, many: a8_sources!(format, many, many) },
+        a8: Products { one: columns, few: columns, many: a8_sources!(format, many) },
         prepared: None,
     }
 }

@@ -15,6 +15,6 @@ use gemv::columns;
 /// The entries of a format; decoders and the rest are those of `neon`.
 pub(crate) fn kernels(format: FormatId) -> KernelSet {
     let columns = a8_formats!(format, columns);
-    let many = a8_sources!(format, many, many);
+    let many = a8_sources!(format, many);
     KernelSet { a8: Products { one: columns, few: columns, many }, ..KernelSet::NONE }
 }

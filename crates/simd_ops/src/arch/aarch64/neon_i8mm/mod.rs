@@ -10,5 +10,5 @@ use gemm::many;
 
 /// The entries of a format; those of narrow products are those of `neon_dotprod`.
 pub(crate) fn kernels(format: FormatId) -> KernelSet {
-    KernelSet { a8: Products { many: a8_sources!(format, many, many), ..Products::NONE }, ..KernelSet::NONE }
+    KernelSet { a8: Products { many: a8_sources!(format, many), ..Products::NONE }, ..KernelSet::NONE }
 }

@@ -1,156 +1,154 @@
-//! A8 matrix-matrix products on tiles.
+//! A8 matrix-matrix products on tiles, for [`crate::lanes::many`].
 //!
-//! A tile instruction forms the sums of one block for sixteen rows and sixteen columns: sixteen rows of 32 codes
-//! against eight vectors of four codes of sixteen columns, signed times signed. While tiles work, 512-bit
-//! arithmetic has only one of its two ports, so the sums of several blocks are formed first and then taken into the
-//! accumulators together.
+//! A tile instruction forms the sums of one block for sixteen columns and sixteen rows: sixteen columns of 32
+//! activations against eight vectors of four codes of sixteen rows: signed ones, or unsigned ones where the codes are so
+//! anyway (`UNSIGNED`) and perhaps greater than 127. The sums of several blocks are
+//! formed first and then taken into the accumulators together.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
-use ninfer_formats::{RowParts, TensorView};
+use ninfer_formats::TensorView;
 
 use crate::arch::x86_64::amx_int8::tiles::Tiles;
-use crate::arch::x86_64::avx512::gemm::{fetch, load, load_tile, minima, store_tile, transpose};
-use crate::arch::x86_64::fetch_bytes;
+use crate::arch::x86_64::avx512_vnni::turned::Vnni;
+use crate::arch::x86_64::avx512_vnni::wide::{load, minima, store, unpack};
 use crate::isa::avx512_vnni_entry;
 use crate::kernels::Scratch;
-use crate::panel::{Accumulators, Codes, Group, Lanes, Minimum, Panel, ROWS, Shape, Source, Steps, product};
+use crate::lanes::many::{Ahead, BLOCKS, Block, Chains, Group, Steps, X, factors, many};
+use crate::lanes::{Codes, Factors, Line, Words};
 use crate::q8_1::Q8_1;
 use crate::tile::Tile;
 
-const PLAIN: u8 = Shape::Plain as u8;
-const SCALED: u8 = Shape::Scaled as u8;
-
-/// Sums of sixteen rows and sixteen columns.
-type Sums = [Lanes<i32>; 16];
-/// Tiles of sums kept at a time.
-const KEPT: usize = 8;
+/// Sums of sixteen columns and sixteen rows.
+type Sums = [Line<[i32; 16]>; 16];
 
 avx512_vnni_entry! {
     /// See [`crate::kernels::A8Fn`]. Not for formats with sums of half blocks.
-    pub(super) fn many<S: Source>(
-        view: &TensorView<'_>,
-        x: &Q8_1,
-        columns: std::ops::Range<usize>,
-        out: &mut Tile<'_>,
-        scratch: &mut Scratch,
+    pub(super) fn wide<S: Codes>(
+        view: &TensorView<'_>, x: &Q8_1, columns: Range<usize>, out: &mut Tile<'_>, scratch: &mut Scratch,
     ) {
-        const { assert!(matches!(S::SHAPE, Shape::Plain | Shape::Scaled)) };
         // SAFETY: this is an entry of the token, which is available only if tiles are.
         let tiles = unsafe { Tiles::new(8) };
+        // Closures of this function are compiled for its features; the bare functions would not be.
         let steps = Steps {
-            fetch: fetch_bytes,
-            terms: |p: &Panel, h: usize, x: Group<'_>, acc: &mut Accumulators| {
-                if S::SHAPE == Shape::Plain {
-                    terms::<PLAIN>(&tiles, p, h, x, acc);
-                } else {
-                    terms::<SCALED>(&tiles, p, h, x, acc);
+            unpack: |w: &[_], h: &[_], to: &mut [_]| unpack::<S, true>(w, h, to),
+            terms: |blocks: &[Block], x: Group<'_>, ahead: Ahead<'_>, acc: &mut Chains| {
+                match (factors::<S>() == Factors::None, S::WHOLE_OFFSET == 0) {
+                    (true, true) => terms::<false, true>(&tiles, blocks, x, ahead, acc),
+                    (true, false) => terms::<false, false>(&tiles, blocks, x, ahead, acc),
+                    (false, true) => terms::<true, true>(&tiles, blocks, x, ahead, acc),
+                    (false, false) => terms::<true, false>(&tiles, blocks, x, ahead, acc),
                 }
             },
-            minima: |p: &Panel, h: usize, x: Group<'_>, acc: &mut Accumulators| match S::MINIMUM {
-                Minimum::None => {}
-                kind => minima(kind, p, h, x, acc),
+            minima: |blocks: &[Block], x: Group<'_>, min: &mut Chains| {
+                if S::SPLIT { minima::<true>(blocks, x, min) } else { minima::<false>(blocks, x, min) }
             },
-            transpose: |acc: &mut Accumulators| transpose(acc),
         };
-        // A closure of this function is compiled for its features; the bare function would not be.
-        let unpack = |row: &RowParts<'_>, first, count, offset, p: &mut Panel, r| {
-            S::unpack(row, first, count, offset, p, r);
-        };
-        product::<S>(view, x, columns, out, &mut scratch.panels, 0, unpack, &steps);
+        many::<_, S, true>(Vnni(()), view, x, columns, out, &mut scratch.lanes.many, &steps);
     }
 
     /// Sums of one block.
     #[inline]
-    fn sums(_: &Tiles, rows: &[[u8; 32]; 16], x: &Codes, out: &mut MaybeUninit<Sums>) {
-        // SAFETY: reads 16 rows of 32 bytes, 32 bytes apart, and the 512 bytes of `x`; writes the 1024
-        // bytes of `out`. The tiles are configured (`Tiles`) and used nowhere else.
+    fn sums<const UNSIGNED: bool>(_: &Tiles, x: &X, codes: &[Line<Words>; 8], out: &mut MaybeUninit<Sums>) {
+        macro_rules! tiles {
+            ($dot:literal) => {
+                asm!(
+                    "tileloadd tmm0, [{x} + {s32}*1]",
+                    "tileloadd tmm1, [{w} + {s64}*1]",
+                    "tilezero tmm2",
+                    concat!($dot, " tmm2, tmm0, tmm1"),
+                    "tilestored [{out} + {s64}*1], tmm2",
+                    x = in(reg) x.0.as_ptr(),
+                    w = in(reg) codes.as_ptr(),
+                    out = in(reg) out.as_mut_ptr(),
+                    s32 = in(reg) 32usize,
+                    s64 = in(reg) 64usize,
+                    options(nostack, preserves_flags),
+                )
+            };
+        }
+        // SAFETY: reads the 512 bytes of `x`, 32 a column, and those of `codes`; writes the 1024 bytes of `out`. The
+        // tiles are configured (`Tiles`) and used nowhere else.
         unsafe {
-            asm!(
-                "tileloadd tmm0, [{rows} + {s32}*1]",
-                "tileloadd tmm1, [{x} + {s64}*1]",
-                "tilezero tmm2",
-                "tdpbssd tmm2, tmm0, tmm1",
-                "tilestored [{out} + {s64}*1], tmm2",
-                rows = in(reg) rows.as_ptr(),
-                x = in(reg) x.0.as_ptr(),
-                out = in(reg) out.as_mut_ptr(),
-                s32 = in(reg) 32usize,
-                s64 = in(reg) 64usize,
-                options(nostack, preserves_flags),
-            );
+            if UNSIGNED { tiles!("tdpbsud") } else { tiles!("tdpbssd") }
         }
     }
 
     /// Sums of two blocks.
     #[inline]
-    fn sums_of_two(_: &Tiles, rows: [&[[u8; 32]; 16]; 2], x: [&Codes; 2], out: &mut [MaybeUninit<Sums>; 2]) {
+    fn sums_of_two<const UNSIGNED: bool>(
+        _: &Tiles, x: [&X; 2], codes: [&[Line<Words>; 8]; 2], out: &mut [MaybeUninit<Sums>; 2],
+    ) {
+        macro_rules! tiles {
+            ($dot:literal) => {
+                asm!(
+                    "tileloadd tmm0, [{x0} + {s32}*1]",
+                    "tileloadd tmm1, [{w0} + {s64}*1]",
+                    "tileloadd tmm3, [{x1} + {s32}*1]",
+                    "tileloadd tmm4, [{w1} + {s64}*1]",
+                    "tilezero tmm2",
+                    "tilezero tmm5",
+                    concat!($dot, " tmm2, tmm0, tmm1"),
+                    concat!($dot, " tmm5, tmm3, tmm4"),
+                    "tilestored [{out} + {s64}*1], tmm2",
+                    "tilestored [{out} + {s64}*1 + 1024], tmm5",
+                    x0 = in(reg) x[0].0.as_ptr(),
+                    x1 = in(reg) x[1].0.as_ptr(),
+                    w0 = in(reg) codes[0].as_ptr(),
+                    w1 = in(reg) codes[1].as_ptr(),
+                    out = in(reg) out.as_mut_ptr(),
+                    s32 = in(reg) 32usize,
+                    s64 = in(reg) 64usize,
+                    options(nostack, preserves_flags),
+                )
+            };
+        }
         // SAFETY: as `sums`, twice.
         unsafe {
-            asm!(
-                "tileloadd tmm0, [{rows0} + {s32}*1]",
-                "tileloadd tmm1, [{x0} + {s64}*1]",
-                "tileloadd tmm3, [{rows1} + {s32}*1]",
-                "tileloadd tmm4, [{x1} + {s64}*1]",
-                "tilezero tmm2",
-                "tilezero tmm5",
-                "tdpbssd tmm2, tmm0, tmm1",
-                "tdpbssd tmm5, tmm3, tmm4",
-                "tilestored [{out} + {s64}*1], tmm2",
-                "tilestored [{out} + {s64}*1 + 1024], tmm5",
-                rows0 = in(reg) rows[0].as_ptr(),
-                rows1 = in(reg) rows[1].as_ptr(),
-                x0 = in(reg) x[0].0.as_ptr(),
-                x1 = in(reg) x[1].0.as_ptr(),
-                out = in(reg) out.as_mut_ptr(),
-                s32 = in(reg) 32usize,
-                s64 = in(reg) 64usize,
-                options(nostack, preserves_flags),
-            );
+            if UNSIGNED { tiles!("tdpbsud") } else { tiles!("tdpbssd") }
         }
-    }
-
-    #[inline]
-    fn sixteen<T>(of: &[T; ROWS], height: usize) -> &[T; 16] {
-        of[16 * height..].first_chunk().expect("a panel has two heights of sixteen rows")
     }
 
     #[inline(never)]
-    fn terms<const SHAPE: u8>(tiles: &Tiles, panel: &Panel, height: usize, x: Group<'_>, acc: &mut Accumulators) {
-        let mut kept = [const { MaybeUninit::<Sums>::uninit() }; KEPT];
-        let mut a = load_tile(acc);
-        for first in (0..x.codes.len()).step_by(KEPT) {
-            let blocks = first..(first + KEPT).min(x.codes.len());
-            if height == 0 {
-                blocks.clone().for_each(|b| fetch(x.next.get(b)));
-            }
-            for (b, kept) in blocks.clone().step_by(2).zip(kept.as_chunks_mut::<2>().0) {
-                let rows = sixteen(&panel.codes[b], height);
-                if b + 1 == blocks.end {
-                    sums(tiles, rows, &x.codes[b], &mut kept[0]);
-                } else {
-                    let rows = [rows, sixteen(&panel.codes[b + 1], height)];
-                    sums_of_two(tiles, rows, [&x.codes[b], &x.codes[b + 1]], kept);
-                }
-            }
-            for (b, kept) in blocks.zip(&kept) {
-                // SAFETY: the loop above has written a tile for every block.
-                let sums = unsafe { kept.assume_init_ref() };
-                let (d, scale) = (sixteen(&panel.d[0][b], height), sixteen(&panel.scale[0][b], height));
-                let d_x = load(&x.d[b]);
-                for r in 0..16 {
-                    // SAFETY: reads the 64 bytes of the row, which are aligned to 64.
-                    let isum = unsafe { _mm512_load_si512(sums[r].0.as_ptr().cast()) };
-                    let mut isum = _mm512_cvtepi32_ps(isum);
-                    if SHAPE == SCALED {
-                        isum = _mm512_mul_ps(isum, _mm512_set1_ps(scale[r]));
-                    }
-                    a[r] = _mm512_fmadd_ps(isum, _mm512_mul_ps(_mm512_set1_ps(d[r]), d_x), a[r]);
-                }
+    fn terms<const SCALED: bool, const UNSIGNED: bool>(
+        tiles: &Tiles, blocks: &[Block], x: Group<'_>, ahead: Ahead<'_>, acc: &mut Chains,
+    ) {
+        let mut kept = [const { MaybeUninit::<Sums>::uninit() }; BLOCKS];
+        let count = blocks.len().min(BLOCKS).min(x.codes.len());
+        for (i, kept) in kept.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+            let b = 2 * i;
+            if b + 1 < count {
+                let codes = [&blocks[b].codes, &blocks[b + 1].codes];
+                sums_of_two::<UNSIGNED>(tiles, [&x.codes[b], &x.codes[b + 1]], codes, kept);
+            } else if b < count {
+                sums::<UNSIGNED>(tiles, &x.codes[b], &blocks[b].codes, &mut kept[0]);
             }
         }
-        store_tile(acc, &a);
+        let mut a = [_mm512_setzero_ps(); 16];
+        for (a, from) in a.iter_mut().zip(acc.iter()) {
+            *a = load(from);
+        }
+        for b in 0..count {
+            // SAFETY: the loop above has written a tile for every block below `count`.
+            let sums = unsafe { kept[b].assume_init_ref() };
+            let (d, d_x) = (load(&blocks[b].d[0]), &x.d[b].0);
+            let factors = load(&blocks[b].factors[0]);
+            ahead.fetch(b);
+            for c in 0..16 {
+                // SAFETY: reads the 64 bytes of the column, which are aligned to 64.
+                let isum = unsafe { _mm512_load_si512(sums[c].0.as_ptr().cast()) };
+                let mut isum = _mm512_cvtepi32_ps(isum);
+                if SCALED {
+                    isum = _mm512_mul_ps(isum, factors);
+                }
+                a[c] = _mm512_fmadd_ps(isum, _mm512_mul_ps(d, _mm512_set1_ps(d_x[c])), a[c]);
+            }
+        }
+        for (to, a) in acc.iter_mut().zip(a) {
+            store(to, a);
+        }
     }
 }

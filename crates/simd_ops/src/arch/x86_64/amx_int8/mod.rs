@@ -5,13 +5,17 @@ mod tiles;
 
 use ninfer_formats::FormatId;
 
-use crate::arch::x86_64::a8_sources;
-use crate::kernels::{KernelSet, Products};
-use gemm::many;
+use crate::kernels::{A8Fn, KernelSet, Products};
+use crate::lanes::{Codes, lane_formats, many};
+use gemm::wide;
 pub(crate) use tiles::available;
 
-/// The entries of a format. Formats with sums of 16 values would need two tiles a block, which is no faster than
+/// The entries of a format. Formats with sums of 16 values would need two tiles a block, which measured no faster than
 /// `avx512_vnni`: they are left to it.
 pub(crate) fn kernels(format: FormatId) -> KernelSet {
-    KernelSet { a8: Products { many: a8_sources!(format, many, none), ..Products::NONE }, ..KernelSet::NONE }
+    fn of<S: Codes>() -> Option<A8Fn> {
+        if many::split::<S>() { None } else { Some(wide::<S>) }
+    }
+    let many = lane_formats!(format, of, fn() -> Option<A8Fn>).and_then(|of| of());
+    KernelSet { a8: Products { many, ..Products::NONE }, ..KernelSet::NONE }
 }

@@ -31,7 +31,7 @@ pub(crate) fn kernels(format: FormatId) -> KernelSet {
     KernelSet {
         decode: Some(decode::entry(format.scheme())),
         a16: gemm_a16::entries(format),
-        a8: Products { one, few, many: a8_sources!(format, many, many) },
+        a8: Products { one, few, many: a8_sources!(format, many) },
         prepared,
     }
 }

@@ -27,7 +27,7 @@ pub(crate) fn kernels(format: FormatId) -> KernelSet {
     KernelSet {
         decode: Some(decode::entry(format.scheme())),
         a16: gemm_a16::entries(format),
-        a8: Products { many: a8_sources!(format, many, many), ..Products::NONE },
+        a8: Products { many: a8_sources!(format, many), ..Products::NONE },
         prepared: None,
     }
 }

@@ -10,7 +10,7 @@ use crate::arch::x86_64::lanes::{pattern, places};
 use crate::isa::avx512_vnni_entry;
 use crate::kernels::{Columns, Scratch};
 use crate::lanes::{
-    self, Activation, Chains, Codes, Floats, HalfLine, Halves, Line, Quads, ROWS, Sums, Turned, Vector,
+    self, Activation, Chains, Codes, Floats, HalfLine, Halves, Line, Quads, ROWS, Sums, Turned, Vector, Wide,
     Words, safe,
 };
 use crate::q8_1::Q8_1;
@@ -18,7 +18,7 @@ use crate::tile::Tile;
 
 /// 512-bit vectors with integer dot products.
 #[derive(Clone, Copy, Debug)]
-struct Vnni(());
+pub(in crate::arch::x86_64) struct Vnni(pub(in crate::arch::x86_64) ());
 
 avx512_vnni_entry! {
     /// One column or a few; see [`crate::kernels::A8Fn`].
@@ -437,6 +437,17 @@ impl Floats for Vnni {
         fn words_of(self, w: [__m512i; 2]) -> [__m512i; 2] {
             let [even, odd] = [load(&EVEN), load(&ODD)];
             [_mm512_permutex2var_epi32(w[0], even, w[1]), _mm512_permutex2var_epi32(w[0], odd, w[1])]
+        }
+    }
+}
+
+impl Wide for Vnni {
+    safe! {
+        fn mul_halves(self, a: __m512i, b: __m512i) -> __m512i { _mm512_mullo_epi16(a, b) }
+        fn add_bytes(self, a: __m512i, b: __m512i) -> __m512i { _mm512_add_epi8(a, b) }
+        fn sub_bytes(self, a: __m512i, b: __m512i) -> __m512i { _mm512_sub_epi8(a, b) }
+        fn store_words(self, v: __m512i, out: &mut Words) {
+            _mm512_storeu_si512(out.as_mut_ptr().cast(), v);
         }
     }
 }

@@ -1,0 +1,206 @@
+//! A8 products of many columns with rows in lanes: the inner loops of [`crate::lanes::many`].
+//!
+//! Four codes of sixteen rows are multiplied with four activations of sixteen columns, one after the other, which the
+//! instruction itself broadcasts from memory. It takes unsigned bytes first: the codes with their offset.
+
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+use ninfer_formats::TensorView;
+
+use super::turned::Vnni;
+use crate::isa::avx512_vnni_entry;
+use crate::kernels::Scratch;
+use crate::lanes::many::{Ahead, Block, Chains, Group, Numbers, Steps, X, factors, many, unpack_chunk};
+use crate::lanes::{Codes, Factors, HalfLine, Line, Words};
+use crate::q8_1::Q8_1;
+use crate::tile::Tile;
+
+const NONE: u8 = Factors::None as u8;
+const WHOLE: u8 = Factors::Whole as u8;
+const HALVES: u8 = Factors::Halves as u8;
+const TERMS: u8 = Factors::Terms as u8;
+
+/// Integer sums of sixteen columns.
+type Sums = [__m512i; 16];
+
+avx512_vnni_entry! {
+    /// See [`crate::kernels::A8Fn`].
+    pub(in crate::arch::x86_64) fn wide<S: Codes>(
+        view: &TensorView<'_>, x: &Q8_1, columns: Range<usize>, out: &mut Tile<'_>, scratch: &mut Scratch,
+    ) {
+        // Closures of this function are compiled for its features; the bare functions would not be.
+        let steps = Steps {
+            unpack: |w: &[_], h: &[_], to: &mut [_]| unpack::<S, false>(w, h, to),
+            terms: |blocks: &[Block], x: Group<'_>, ahead: Ahead<'_>, acc: &mut Chains| match factors::<S>() {
+                Factors::None => terms::<NONE>(blocks, x, ahead, acc),
+                Factors::Whole => terms::<WHOLE>(blocks, x, ahead, acc),
+                Factors::Halves => terms::<HALVES>(blocks, x, ahead, acc),
+                Factors::Terms => terms::<TERMS>(blocks, x, ahead, acc),
+            },
+            minima: |blocks: &[Block], x: Group<'_>, min: &mut Chains| {
+                if S::SPLIT { minima::<true>(blocks, x, min) } else { minima::<false>(blocks, x, min) }
+            },
+        };
+        many::<_, S, false>(Vnni(()), view, x, columns, out, &mut scratch.lanes.many, &steps);
+    }
+
+    #[inline(never)]
+    pub(in crate::arch::x86_64) fn unpack<S: Codes, const SIGNED: bool>(
+        words: &[Line<Words>], halves: &[HalfLine], to: &mut [Block],
+    ) {
+        unpack_chunk::<_, S, SIGNED>(Vnni(()), words, halves, to);
+    }
+
+    #[inline]
+    pub(in crate::arch::x86_64) fn load(of: &Numbers) -> __m512 {
+        // SAFETY: reads the 64 bytes of `of`, which are aligned to 64.
+        unsafe { _mm512_load_ps(of.0.as_ptr()) }
+    }
+
+    #[inline]
+    pub(in crate::arch::x86_64) fn store(to: &mut Numbers, v: __m512) {
+        // SAFETY: writes the 64 bytes of `to`, which are aligned to 64.
+        unsafe { _mm512_store_ps(to.0.as_mut_ptr(), v) }
+    }
+
+    /// Adds the products of the four values `4 q .. 4 q + 4` of sixteen rows with those of each of sixteen columns.
+    ///
+    /// Written out because the order matters: left to itself the compiler runs the columns' chains one after the other,
+    /// and the latency of the instruction shows.
+    #[inline]
+    fn dots(sums: &mut Sums, codes: &Line<Words>, x: &[[i8; 4]; 16]) {
+        let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h, mut i, mut j, mut k, mut l, mut m, mut n, mut o, mut r] =
+            *sums;
+        // SAFETY: reads the 64 bytes of `codes`, which are aligned to 64, and those of `x`. Only the named registers
+        // are written, and the features are the function's own.
+        unsafe {
+            std::arch::asm!(
+                "vpdpbusd {a}, {w}, dword ptr [{p}]{{1to16}}",
+                "vpdpbusd {b}, {w}, dword ptr [{p} + 4]{{1to16}}",
+                "vpdpbusd {c}, {w}, dword ptr [{p} + 8]{{1to16}}",
+                "vpdpbusd {d}, {w}, dword ptr [{p} + 12]{{1to16}}",
+                "vpdpbusd {e}, {w}, dword ptr [{p} + 16]{{1to16}}",
+                "vpdpbusd {f}, {w}, dword ptr [{p} + 20]{{1to16}}",
+                "vpdpbusd {g}, {w}, dword ptr [{p} + 24]{{1to16}}",
+                "vpdpbusd {h}, {w}, dword ptr [{p} + 28]{{1to16}}",
+                "vpdpbusd {i}, {w}, dword ptr [{p} + 32]{{1to16}}",
+                "vpdpbusd {j}, {w}, dword ptr [{p} + 36]{{1to16}}",
+                "vpdpbusd {k}, {w}, dword ptr [{p} + 40]{{1to16}}",
+                "vpdpbusd {l}, {w}, dword ptr [{p} + 44]{{1to16}}",
+                "vpdpbusd {m}, {w}, dword ptr [{p} + 48]{{1to16}}",
+                "vpdpbusd {n}, {w}, dword ptr [{p} + 52]{{1to16}}",
+                "vpdpbusd {o}, {w}, dword ptr [{p} + 56]{{1to16}}",
+                "vpdpbusd {r}, {w}, dword ptr [{p} + 60]{{1to16}}",
+                p = in(reg) x.as_ptr(),
+                w = in(zmm_reg) _mm512_load_si512(codes.0.as_ptr().cast()),
+                a = inout(zmm_reg) a,
+                b = inout(zmm_reg) b,
+                c = inout(zmm_reg) c,
+                d = inout(zmm_reg) d,
+                e = inout(zmm_reg) e,
+                f = inout(zmm_reg) f,
+                g = inout(zmm_reg) g,
+                h = inout(zmm_reg) h,
+                i = inout(zmm_reg) i,
+                j = inout(zmm_reg) j,
+                k = inout(zmm_reg) k,
+                l = inout(zmm_reg) l,
+                m = inout(zmm_reg) m,
+                n = inout(zmm_reg) n,
+                o = inout(zmm_reg) o,
+                r = inout(zmm_reg) r,
+                options(pure, readonly, nostack, preserves_flags),
+            );
+        }
+        *sums = [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, r];
+    }
+
+    /// The integer sums of the fours `FROM..TO` of a block.
+    #[inline]
+    fn sums<const FROM: usize, const TO: usize>(block: &Block, x: &X, start: &Line<[i32; 16]>) -> Sums {
+        let mut sums = [_mm512_setzero_si512(); 16];
+        for (sum, &start) in sums.iter_mut().zip(&start.0) {
+            *sum = _mm512_set1_epi32(start);
+        }
+        for q in FROM..TO {
+            dots(&mut sums, &block.codes[q], &x.0[q]);
+        }
+        sums
+    }
+
+    #[inline(never)]
+    fn terms<const FACTORS: u8>(blocks: &[Block], x: Group<'_>, ahead: Ahead<'_>, acc: &mut Chains) {
+        let each = blocks.iter().zip(x.codes).zip(x.d);
+        for (b, ((block, codes), d_x)) in each.enumerate() {
+            ahead.fetch(b);
+            let d = load(&block.d[0]);
+            if FACTORS == NONE || FACTORS == WHOLE {
+                let sums = sums::<0, 8>(block, codes, &x.start[b]);
+                for c in 0..16 {
+                    let mut isum = _mm512_cvtepi32_ps(sums[c]);
+                    if FACTORS == WHOLE {
+                        isum = _mm512_mul_ps(isum, load(&block.factors[0]));
+                    }
+                    let d = _mm512_mul_ps(d, _mm512_set1_ps(d_x.0[c]));
+                    let sum = _mm512_fmadd_ps(isum, d, load(&acc[c]));
+                    store(&mut acc[c], sum);
+                }
+            } else {
+                let low = sums::<0, 4>(block, codes, &x.start[2 * b]);
+                let mut kept = [Line([0.0; 16]); 16];
+                for c in 0..16 {
+                    let low = _mm512_cvtepi32_ps(low[c]);
+                    let low = if FACTORS == HALVES {
+                        _mm512_mul_ps(low, load(&block.factors[0]))
+                    } else {
+                        let d = _mm512_mul_ps(d, _mm512_set1_ps(d_x.0[c]));
+                        _mm512_fmadd_ps(low, d, load(&acc[c]))
+                    };
+                    store(&mut kept[c], low);
+                }
+                let high = sums::<4, 8>(block, codes, &x.start[2 * b + 1]);
+                for c in 0..16 {
+                    let (high, kept) = (_mm512_cvtepi32_ps(high[c]), load(&kept[c]));
+                    let d_x = _mm512_set1_ps(d_x.0[c]);
+                    let sum = if FACTORS == HALVES {
+                        let isum = _mm512_fmadd_ps(high, load(&block.factors[1]), kept);
+                        _mm512_fmadd_ps(isum, _mm512_mul_ps(d, d_x), load(&acc[c]))
+                    } else {
+                        _mm512_fmadd_ps(high, _mm512_mul_ps(load(&block.d[1]), d_x), kept)
+                    };
+                    store(&mut acc[c], sum);
+                }
+            }
+        }
+    }
+
+    /// Adds the minima of a chunk's blocks.
+    #[inline(never)]
+    pub(in crate::arch::x86_64) fn minima<const SPLIT: bool>(blocks: &[Block], x: Group<'_>, min: &mut Chains) {
+        let mut m = [_mm512_setzero_ps(); 16];
+        for (m, from) in m.iter_mut().zip(min.iter()) {
+            *m = load(from);
+        }
+        for (b, (block, d_x)) in blocks.iter().zip(x.d).enumerate() {
+            let min_d = load(&block.min_d);
+            if SPLIT {
+                let (low, high) = (&x.sums[2 * b].0, &x.sums[2 * b + 1].0);
+                let (first, second) = (load(&block.minima[0]), load(&block.minima[1]));
+                for (c, m) in m.iter_mut().enumerate() {
+                    // At most 15 * 2032 * 2: every step before the last is exact.
+                    let sum = _mm512_mul_ps(first, _mm512_set1_ps(low[c]));
+                    let sum = _mm512_fmadd_ps(second, _mm512_set1_ps(high[c]), sum);
+                    *m = _mm512_fmadd_ps(sum, _mm512_mul_ps(min_d, _mm512_set1_ps(d_x.0[c])), *m);
+                }
+            } else {
+                for (m, &sum) in m.iter_mut().zip(&x.sums[b].0) {
+                    *m = _mm512_fmadd_ps(min_d, _mm512_set1_ps(sum), *m);
+                }
+            }
+        }
+        for (to, m) in min.iter_mut().zip(m) {
+            store(to, m);
+        }
+    }
+}
