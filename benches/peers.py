@@ -46,6 +46,9 @@ NEAREST = {
 }
 K = 4096
 MIB = 1 << 20
+# Seconds before a turn with several threads, and the timed runs of such a turn.
+REST = 0.02
+RUNS = 3
 # Formats without an integer path: A16 alone.
 FLOAT = ("bf16", "fp32", "fp8_e4m3fn_row_bf16", "fp8_e4m3fn_row_fp16")
 
@@ -63,8 +66,6 @@ def cpu() -> str:
 
 def torch_version() -> str | None:
     """Of PyTorch, if it is installed."""
-    # Threads that spin after their work would take a core from the other side's turn; read when it is loaded.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         import torch
     except ImportError:
@@ -72,17 +73,27 @@ def torch_version() -> str | None:
     return str(torch.__version__)
 
 
-def in_turns(runs: dict[str, Callable[[], object]], seconds: float) -> dict[str, dict[str, float]]:
-    """Least and median seconds of each, run one after the other again and again."""
+def in_turns(
+    runs: dict[str, Callable[[], object]], seconds: float, threads: int = 1
+) -> dict[str, dict[str, float]]:
+    """Least and median seconds of each, run one after the other again and again.
+
+    A contender's threads may spin on for milliseconds after its work. With more than one thread, turns are
+    therefore of several runs, the first one untimed, and begin with a rest.
+    """
     times: dict[str, list[float]] = {name: [] for name in runs}
     for run in runs.values():
         run()
     end = time.perf_counter() + seconds * len(runs)
     while time.perf_counter() < end or len(next(iter(times.values()))) < 5:
         for name, run in runs.items():
-            started = time.perf_counter()
-            run()
-            times[name].append(time.perf_counter() - started)
+            if threads > 1:
+                time.sleep(REST)
+                run()
+            for _ in range(1 if threads == 1 else RUNS):
+                started = time.perf_counter()
+                run()
+                times[name].append(time.perf_counter() - started)
     return {name: {"least": min(t), "median": statistics.median(t)} for name, t in times.items()}
 
 
@@ -140,7 +151,7 @@ def products(
             runs["prepared"] = lambda p=prepared: p.matmul(x, activation="a8", out=out, threads=threads)
         with peer.matmul_plan(other, blocks, n, K, n=tokens, threads=threads) as plan:
             plan.set_x(x)
-            t = in_turns(runs | {"ggml": plan.run}, seconds)
+            t = in_turns(runs | {"ggml": plan.run}, seconds, threads)
         amount, unit = (tensor.nbytes, "GB/s") if tokens == 1 else (2 * n * K * tokens, "GFLOP/s")
         found = rates(t, amount, unit)
         yield {"operation": what, "threads": threads, "format": kind, "peer": other} | found
@@ -190,7 +201,7 @@ def floats(kinds: list[str], seconds: float, tokens: int, threads: int) -> Itera
         def its(w: Any = weights, c: Any = columns) -> object:
             return torch.mv(w, c[0]) if tokens == 1 else torch.mm(c, w.T)
 
-        t = in_turns({"ours": mine, "torch": its}, seconds)
+        t = in_turns({"ours": mine, "torch": its}, seconds, threads)
         amount, unit = (n * K, "Gweights/s") if tokens == 1 else (2 * n * K * tokens, "GFLOP/s")
         what = "A16 matrix-vector" if tokens == 1 else f"A16 matrix-matrix, {tokens} columns"
         found = rates(t, amount, unit, "torch")
@@ -214,8 +225,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="decode,gemv,gemm,dram,a16")
     parser.add_argument("--types", default=",".join([*ggml_peer.BLOCK_TYPES, *NEAREST]))
-    # With more than one, the threads of one contender may spin on into the next one's turn.
-    parser.add_argument("--threads", default="1")
+    parser.add_argument("--threads", default="1,2" if (os.cpu_count() or 1) > 1 else "1")
     parser.add_argument("--seconds", type=float, default=0.4, help="for each contender and line")
     parser.add_argument("--isa", default=None)
     parser.add_argument("--json", type=Path)
