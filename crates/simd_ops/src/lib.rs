@@ -37,6 +37,7 @@
 //! ```
 
 mod arch;
+mod column16;
 mod error;
 #[cfg(target_arch = "aarch64")]
 mod gemv;

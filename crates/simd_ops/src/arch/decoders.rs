@@ -2,7 +2,7 @@
 
 /// Makes `entry`, the decoder of a scheme, and the entries behind it. `$entry` compiles a function for the token; rows of
 /// grouped formats, `nvfp4` and FP8 are decoded by the token's modules of these names, blocks by the functions given,
-/// with the bytes and values of a block.
+/// with the bytes and values of a block; `$given` says whether they take a `block` or those of several `rows`.
 macro_rules! decoders {
     (@rows $entry:ident, $name:ident, $parts:pat => $decode:expr) => {
         $entry! {
@@ -24,7 +24,13 @@ macro_rules! decoders {
             }
         }
     };
-    ($entry:ident; $($name:ident: $function:path, $bytes:literal -> $values:literal;)+) => {
+    (@given rows $block:ident) => {
+        [$block]
+    };
+    (@given block $block:ident) => {
+        $block
+    };
+    ($entry:ident, $given:ident; $($name:ident: $function:path, $bytes:literal -> $values:literal;)+) => {
         use ninfer_formats::{BlockKind, DirectKind, RowParts, Scheme};
         use $crate::kernels::DecodeFn;
         use $crate::scalar::decode::direct;
@@ -81,7 +87,7 @@ macro_rules! decoders {
         $($crate::arch::decoders::decoders!(@rows $entry, $name, RowParts::Blocks { blocks, .. } => |out: &mut [f32]| {
             let blocks = blocks.as_chunks::<$bytes>().0.iter();
             for (block, out) in blocks.zip(out.as_chunks_mut::<$values>().0) {
-                $function(block, out);
+                $function($crate::arch::decoders::decoders!(@given $given block), out);
             }
         });)+
     };

@@ -6,7 +6,7 @@ use ninfer_formats::codec::gguf::{self, fields};
 use ninfer_formats::tables::IQ4_VALUES;
 use ninfer_formats::{BlockKind, RowParts};
 
-use super::{Floats, HalfLine, Lay, Line, Quads, Turn, Vector, Wide, Words};
+use super::{HalfLine, Lay, Line, Quads, Turn, Vector, Wide, Words};
 
 /// What the integer sums are multiplied with before they become a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,27 +87,6 @@ pub(crate) trait Codes: Turn {
     fn sums<V: Vector, const B: usize>(v: V, w: &Self::Unpacked<V>, x: &super::Activation) -> [V::I; 2];
     /// Unpacked codes of a block.
     type Unpacked<V: Vector>: Copy;
-    /// Unpacked codes as words of four bytes.
-    fn flat<V: Floats>(v: V, w: &Self::Unpacked<V>) -> [V::I; 8];
-    /// What is in the codes of [`Self::whole`].
-    const WHOLE_OFFSET: i32 = Self::OFFSET;
-    /// Whether [`Self::whole`] gives codes times their integer factors, and these times what: 1 or -1.
-    const FOLDED: Option<f32> = None;
-    /// Codes as words of four bytes that need nothing but [`Self::WHOLE_OFFSET`] taken off.
-    #[inline(always)]
-    fn whole<V: Wide, const B: usize>(v: V, unit: Unit<'_>) -> [V::I; 8] {
-        Self::flat(v, &Self::unpack::<V, B>(v, unit))
-    }
-    /// Words of codes as they are stored, where values are looked up by them ([`Factors::Terms`]).
-    #[inline(always)]
-    fn stored<V: Floats, const B: usize>(v: V, unit: Unit<'_>) -> [V::I; 8] {
-        Self::flat(v, &Self::unpack::<V, B>(v, unit))
-    }
-    /// What the unpacked codes of a row are too large by.
-    #[inline(always)]
-    fn zero_point<V: Vector, const B: usize>(v: V, _w: &Self::Unpacked<V>) -> V::F {
-        v.floats(Self::OFFSET as f32)
-    }
     /// Unpacks a block.
     fn unpack<V: Vector, const B: usize>(v: V, unit: Unit<'_>) -> Self::Unpacked<V>;
     /// The scales of a unit: `d` and `dmin`.
@@ -216,11 +195,6 @@ macro_rules! words {
     };
     (|$v:ident, $u:ident, $b:ident| $codes:block, beside $beside:block) => {
         type Unpacked<V: Vector> = [V::I; 8];
-
-        #[inline(always)]
-        fn flat<V: $crate::lanes::Floats>(_v: V, w: &[V::I; 8]) -> [V::I; 8] {
-            *w
-        }
 
         #[inline(always)]
         fn unpack<V: Vector, const $b: usize>($v: V, $u: Unit<'_>) -> [V::I; 8] $codes

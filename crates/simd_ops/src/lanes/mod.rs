@@ -15,7 +15,6 @@
 )]
 
 mod driver;
-mod floats;
 mod formats;
 mod grids;
 mod k_types;
@@ -25,11 +24,10 @@ mod single;
 mod vector;
 
 pub(crate) use driver::{Chains, chunk, prepared, product, spread, turn_all};
-pub(crate) use floats::{Sums, chunk_of_floats, floats, plain_divisors};
 pub(crate) use formats::{Codes, Factors, Ggml};
 pub(crate) use native::{Grouped, Nvfp4};
 pub(crate) use single::{Lay, Quads, single, single_beside, single_prepared};
-pub(crate) use vector::{Floats, Vector, Wide, safe};
+pub(crate) use vector::{Vector, Wide, safe};
 
 use std::ops::Range;
 

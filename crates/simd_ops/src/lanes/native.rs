@@ -7,7 +7,7 @@ use super::formats::{
     Codes, Factors, Unit, bit_numbers, dots, eight_bits, fields_of_2, in_order, interleaved, looked_up,
     pairs, quads, spread, table, to_right, words,
 };
-use super::{Floats, Lay, Quads, Turn, Vector};
+use super::{Lay, Quads, Turn, Vector};
 
 /// Grouped codes of `BITS` bits (`OFFSET`: stored plus one) in groups of `GROUP`.
 #[derive(Debug)]
@@ -167,11 +167,6 @@ impl Codes for Nvfp4 {
     const LAY: Lay = Lay::Pairs;
     const FIRST: &'static [usize] = &[0, 1];
     words! { |v, u, B| { looked_up(v, interleaved(v, u, 4 * B, 0), &E2M1) } }
-
-    #[inline(always)]
-    fn stored<V: Floats, const B: usize>(v: V, u: Unit<'_>) -> [V::I; 8] {
-        interleaved(v, u, 4 * B, 0)
-    }
 
     #[inline(always)]
     fn scales<V: Vector>(v: V, _unit: Unit<'_>) -> [V::F; 2] {

@@ -140,23 +140,8 @@ pub(crate) trait Vector: Copy {
     }
 }
 
-/// What A16 products need besides.
-pub(crate) trait Floats: Vector {
-    /// The bits as numbers.
-    fn as_floats(self, v: Self::I) -> Self::F;
-    fn add(self, a: Self::F, b: Self::F) -> Self::F;
-    fn div(self, a: Self::F, b: Self::F) -> Self::F;
-    fn load_floats(self, values: &[f32; 16]) -> Self::F;
-    /// Entry of a table for the lower four bits of every lane.
-    fn entries16(self, table: &[f32; 16], index: Self::I) -> Self::F;
-    /// `a * b - c`.
-    fn fma_less(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
-    /// Pairs of vectors of entries as words: the first four bytes of every row, and the other four.
-    fn words_of(self, w: [Self::I; 2]) -> [Self::I; 2];
-}
-
 /// What products of many columns need besides.
-pub(crate) trait Wide: Floats {
+pub(crate) trait Wide: Vector {
     /// Products of half words, modulo 2^16.
     fn mul_halves(self, a: Self::I, b: Self::I) -> Self::I;
     /// Sums of bytes, modulo 256.

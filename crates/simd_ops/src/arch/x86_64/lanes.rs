@@ -22,3 +22,14 @@ pub(in crate::arch::x86_64) const fn places(from: [u8; 4]) -> [u8; 16] {
 pub(in crate::arch::x86_64) fn pattern(bits: [u8; 4]) -> i32 {
     word([1 << bits[0], 1 << bits[1], 1 << bits[2], 1 << bits[3]])
 }
+
+/// Seven sign bits with their parity as the eighth.
+pub(in crate::arch::x86_64) static PARITY: [u8; 128] = {
+    let mut t = [0; 128];
+    let mut i = 0;
+    while i < 128 {
+        t[i] = i as u8 | ((i as u8).count_ones() as u8 & 1) << 7;
+        i += 1;
+    }
+    t
+};

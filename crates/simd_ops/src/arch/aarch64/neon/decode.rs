@@ -9,7 +9,7 @@ use crate::arch::decoders::decoders;
 use crate::isa::neon_entry;
 
 decoders! {
-    neon_entry;
+    neon_entry, block;
     q8_0: gguf_legacy::q8_0, 34 -> 32;
     q4_0: gguf_legacy::q4_0, 18 -> 32;
     q5_0: gguf_legacy::q5_0, 22 -> 32;

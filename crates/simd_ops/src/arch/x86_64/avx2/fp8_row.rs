@@ -10,33 +10,48 @@ use super::prims::*;
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn row(codes: &[u8], scale: f32, out: &mut [f32]) {
-    let wide = scale * 256.0;
-    // 256 * scale is exact unless it overflows; such a multiplier takes the portable way.
-    if wide.is_infinite() && scale.is_finite() {
-        return portable(codes, scale, out);
-    }
-    let factor = _mm256_set1_ps(wide);
-    let (words, tail) = codes.as_chunks::<32>();
-    let (runs, out_tail) = out.as_chunks_mut::<32>();
-    let magnitude = _mm256_set1_epi8(0x7f);
-    let keep = _mm_set1_epi16(0xbf80u16.cast_signed());
+    let Some(factor) = factor(scale) else { return portable(codes, scale, out) };
+    let (words, tail) = codes.as_chunks::<64>();
+    let (runs, out_tail) = out.as_chunks_mut::<64>();
     for (bytes, out) in words.iter().zip(runs) {
-        let c = load32(bytes);
-        let nan = _mm256_cmpeq_epi8(_mm256_and_si256(c, magnitude), magnitude);
-        if _mm256_testz_si256(nan, nan) == 0 {
+        if !run(bytes, factor, 0, out) {
             portable(bytes, scale, out);
-            continue;
-        }
-        for (c, out) in bytes.as_chunks::<8>().0.iter().zip(out.as_chunks_mut::<8>().0) {
-            // Sign to bit 15, exponent and fraction to bits 13..7; bit 14 gets a copy of the sign and is cleared.
-            let word = _mm_and_si128(_mm_slli_epi16::<7>(_mm_cvtepi8_epi16(load8(c))), keep);
-            store(out, _mm256_mul_ps(_mm256_cvtph_ps(word), factor));
         }
     }
     portable(tail, scale, out_tail);
 }
 
-fn portable(codes: &[u8], scale: f32, out: &mut [f32]) {
+/// What the binary16 words are multiplied with: 256 times the multiplier, which is exact unless it overflows.
+pub(crate) fn factor(scale: f32) -> Option<f32> {
+    let wide = scale * 256.0;
+    (!wide.is_infinite() || scale.is_infinite()).then_some(wide)
+}
+
+/// Decodes 64 codes, unless one of them is NaN.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) fn run(bytes: &[u8; 64], factor: f32, r: usize, out: &mut impl Runs) -> bool {
+    let (magnitude, keep) = (_mm256_set1_epi8(0x7f), _mm_set1_epi16(0xbf80u16.cast_signed()));
+    for bytes in bytes.as_chunks::<32>().0 {
+        let nan = _mm256_cmpeq_epi8(_mm256_and_si256(load32(bytes), magnitude), magnitude);
+        if _mm256_testz_si256(nan, nan) == 0 {
+            return false;
+        }
+    }
+    let (factor, quarters) = (_mm256_set1_ps(factor), bytes.as_chunks::<8>().0);
+    for i in 0..4 {
+        // Sign to bit 15, exponent and fraction to bits 13..7; bit 14 gets a copy of the sign and is cleared.
+        let eight = |c| {
+            let word = _mm_and_si128(_mm_slli_epi16::<7>(_mm_cvtepi8_epi16(load8(c))), keep);
+            _mm256_mul_ps(_mm256_cvtph_ps(word), factor)
+        };
+        out.put(r, i, [eight(&quarters[2 * i]), eight(&quarters[2 * i + 1])]);
+    }
+    true
+}
+
+/// Decodes any codes.
+pub(crate) fn portable(codes: &[u8], scale: f32, out: &mut [f32]) {
     for (o, &c) in out.iter_mut().zip(codes) {
         *o = e4m3::to_f32(c) * scale;
     }

@@ -1,12 +1,15 @@
 //! Kernels of the token `avx2`: AVX2, FMA and F16C.
 
 mod activations;
+mod column;
 mod decode;
 pub(crate) mod encode;
 mod fp8_row;
 mod gemm;
 pub(in crate::arch::x86_64) mod gemm_a16;
 pub(in crate::arch::x86_64) mod gguf_absmax;
+mod gguf_iq;
+mod gguf_k;
 mod gguf_legacy;
 mod grouped;
 mod lanes;
@@ -30,7 +33,7 @@ pub(crate) fn kernels(format: FormatId) -> KernelSet {
     let prepared = lane_formats!(format, prepared, PreparedFn);
     KernelSet {
         decode: Some(decode::entry(format.scheme())),
-        a16: gemm_a16::entries(format),
+        a16: Products { one: column::entry(format), ..gemm_a16::entries(format) },
         a8: Products { one, few, many: a8_sources!(format, many) },
         prepared,
     }

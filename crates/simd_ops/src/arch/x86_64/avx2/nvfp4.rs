@@ -6,6 +6,7 @@ use ninfer_formats::Nvfp4Scales;
 use ninfer_formats::float::{e2m1, e4m3};
 
 use super::prims::*;
+use crate::column16::rows;
 
 static MAGNITUDES: [f32; 8] = {
     let mut t = [0.0; 8];
@@ -21,20 +22,33 @@ static MAGNITUDES: [f32; 8] = {
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn row(codes: &[u8], scales: &Nvfp4Scales<'_>, divisor: f32, out: &mut [f32]) {
-    let (magnitudes, divisor) = (load_f32(&MAGNITUDES), _mm256_set1_ps(divisor));
+    let plane = scales.plane();
+    for (i, (codes, out)) in codes.as_chunks::<32>().0.iter().zip(out.as_chunks_mut::<64>().0).enumerate() {
+        run([codes], [(&plane[i * Nvfp4Scales::QUAD_STRIDE..], divisor)], out);
+    }
+}
+
+/// Decodes whole quads of R rows, given their scale planes from there on and their divisors.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) fn run<const R: usize>(codes: [&[u8]; R], scales: [(&[u8], f32); R], out: &mut impl Runs) {
+    let magnitudes = load_f32(&MAGNITUDES);
     let shifts = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
     let sign = _mm256_set1_epi32(i32::MIN);
-    let groups = codes.as_chunks::<8>().0.iter().zip(out.as_chunks_mut::<16>().0);
-    for (g, (bytes, out)) in groups.enumerate() {
-        let scale = _mm256_set1_ps(e4m3::to_f32(scales.word(g)));
-        let values = _mm256_div_ps(_mm256_mul_ps(magnitudes, scale), divisor);
-        for (half, out) in out.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-            let word = _mm256_set1_epi32(u32_at(bytes, 4 * half).cast_signed());
-            // The permutation looks at three bits; the fourth is the sign.
-            let q = _mm256_srlv_epi32(word, shifts);
-            let negative = _mm256_and_si256(_mm256_slli_epi32::<28>(q), sign);
-            let v = _mm256_permutevar8x32_ps(values, q);
-            store(out, _mm256_xor_ps(v, _mm256_castsi256_ps(negative)));
-        }
+    for g in 0..codes[0].len() / 8 {
+        rows!(R, r, {
+            let (codes, (plane, divisor)) = (codes[r], scales[r]);
+            let scale = e4m3::to_f32(plane[g / 4 * Nvfp4Scales::QUAD_STRIDE + g % 4]);
+            let values = _mm256_mul_ps(magnitudes, _mm256_set1_ps(scale));
+            let values = _mm256_div_ps(values, _mm256_set1_ps(divisor));
+            let half = |half: usize| {
+                let word = _mm256_set1_epi32(u32_at(codes, 8 * g + 4 * half).cast_signed());
+                // The permutation looks at three bits; the fourth is the sign.
+                let q = _mm256_srlv_epi32(word, shifts);
+                let negative = _mm256_and_si256(_mm256_slli_epi32::<28>(q), sign);
+                _mm256_xor_ps(_mm256_permutevar8x32_ps(values, q), _mm256_castsi256_ps(negative))
+            };
+            out.put(r, g, [half(0), half(1)]);
+        });
     }
 }

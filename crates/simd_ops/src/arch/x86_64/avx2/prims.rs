@@ -18,6 +18,25 @@ pub(crate) fn load_f32(values: &[f32; 8]) -> __m256 {
     unsafe { _mm256_loadu_ps(values.as_ptr()) }
 }
 
+/// Where the values of a block go, sixteen at a time and in increasing order: those of one row into memory, or of
+/// several rows, whose blocks are decoded side by side, into sums.
+pub(crate) trait Runs {
+    /// Takes the values `16 * i..` of the block of row `r`. Called in functions that are compiled for this token only.
+    fn put(&mut self, r: usize, i: usize, v: [__m256; 2]);
+}
+
+impl<const N: usize> Runs for [f32; N] {
+    #[inline(always)]
+    fn put(&mut self, _r: usize, i: usize, v: [__m256; 2]) {
+        let out = self.as_chunks_mut::<8>().0;
+        // SAFETY: callers are compiled for this token, so the machine has the instructions.
+        unsafe {
+            store(&mut out[2 * i], v[0]);
+            store(&mut out[2 * i + 1], v[1]);
+        }
+    }
+}
+
 /// 16 bytes.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -51,18 +70,34 @@ pub(crate) fn halves(word: u16) -> __m256 {
     _mm256_cvtph_ps(_mm_set1_epi16(word.cast_signed()))
 }
 
-/// Stores 32 signed codes times one scale.
+/// 32 signed codes times one scale, to the runs from `first` on of row `r`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(crate) fn scaled(codes: __m256i, d: __m256, out: &mut [f32; 32]) {
-    let halves = [_mm256_castsi256_si128(codes), _mm256_extracti128_si256::<1>(codes)];
-    for (codes, out) in halves.into_iter().zip(out.as_chunks_mut::<16>().0) {
-        for (codes, out) in
-            [codes, _mm_unpackhi_epi64(codes, codes)].into_iter().zip(out.as_chunks_mut::<8>().0)
-        {
-            store(out, _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(codes))));
-        }
+pub(crate) fn scaled(codes: __m256i, d: __m256, r: usize, first: usize, out: &mut impl Runs) {
+    for (i, codes) in two(codes).into_iter().enumerate() {
+        out.put(r, first + i, times(d, wide(codes)));
     }
+}
+
+/// Both halves of a vector.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) fn two(v: __m256i) -> [__m128i; 2] {
+    [_mm256_castsi256_si128(v), _mm256_extracti128_si256::<1>(v)]
+}
+
+/// Sixteen signed bytes as numbers.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) fn wide(codes: __m128i) -> [__m256; 2] {
+    [codes, _mm_unpackhi_epi64(codes, codes)].map(|codes| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(codes)))
+}
+
+/// `d` times sixteen numbers.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) fn times(d: __m256, v: [__m256; 2]) -> [__m256; 2] {
+    [_mm256_mul_ps(d, v[0]), _mm256_mul_ps(d, v[1])]
 }
 
 /// Low nibbles of sixteen bytes, then their high nibbles.

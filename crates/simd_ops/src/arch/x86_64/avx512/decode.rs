@@ -5,7 +5,7 @@ use crate::arch::decoders::decoders;
 use crate::isa::avx512_entry;
 
 decoders! {
-    avx512_entry;
+    avx512_entry, rows;
     q8_0: gguf_legacy::q8_0, 34 -> 32;
     q4_0: gguf_legacy::q4_0, 18 -> 32;
     q5_0: gguf_legacy::q5_0, 22 -> 32;

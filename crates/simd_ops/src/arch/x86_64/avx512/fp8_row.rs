@@ -10,32 +10,46 @@ use super::prims::*;
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(crate) fn row(codes: &[u8], scale: f32, out: &mut [f32]) {
-    let wide = scale * 256.0;
-    // 256 * scale is exact unless it overflows; such a multiplier takes the portable way.
-    if wide.is_infinite() && scale.is_finite() {
-        return portable(codes, scale, out);
-    }
-    let factor = _mm512_set1_ps(wide);
-    let (words, tail) = codes.as_chunks::<32>();
-    let (runs, out_tail) = out.as_chunks_mut::<32>();
-    let magnitude = _mm256_set1_epi8(0x7f);
-    let keep = _mm256_set1_epi16(0xbf80u16.cast_signed());
+    let Some(factor) = factor(scale) else { return portable(codes, scale, out) };
+    let (words, tail) = codes.as_chunks::<64>();
+    let (runs, out_tail) = out.as_chunks_mut::<64>();
     for (bytes, out) in words.iter().zip(runs) {
-        let c = load32(bytes);
-        if _mm256_cmpeq_epi8_mask(_mm256_and_si256(c, magnitude), magnitude) != 0 {
+        if !run(bytes, factor, 0, out) {
             portable(bytes, scale, out);
-            continue;
-        }
-        for (i, c) in [_mm256_castsi256_si128(c), _mm256_extracti128_si256::<1>(c)].into_iter().enumerate() {
-            // Sign to bit 15, exponent and fraction to bits 13..7; bit 14 gets a copy of the sign and is cleared.
-            let word = _mm256_and_si256(_mm256_slli_epi16::<7>(_mm256_cvtepi8_epi16(c)), keep);
-            store(run16(out, i), _mm512_mul_ps(_mm512_cvtph_ps(word), factor));
         }
     }
     portable(tail, scale, out_tail);
 }
 
-fn portable(codes: &[u8], scale: f32, out: &mut [f32]) {
+/// What the binary16 words are multiplied with: 256 times the multiplier, which is exact unless it overflows.
+pub(crate) fn factor(scale: f32) -> Option<f32> {
+    let wide = scale * 256.0;
+    (!wide.is_infinite() || scale.is_infinite()).then_some(wide)
+}
+
+/// Decodes 64 codes, unless one of them is NaN.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(crate) fn run(bytes: &[u8; 64], factor: f32, r: usize, out: &mut impl Runs) -> bool {
+    let magnitude = _mm512_set1_epi8(0x7f);
+    if _mm512_cmpeq_epi8_mask(_mm512_and_si512(load64(bytes), magnitude), magnitude) != 0 {
+        return false;
+    }
+    let (keep, factor) = (_mm512_set1_epi16(0xbf80u16.cast_signed()), _mm512_set1_ps(factor));
+    for (h, bytes) in bytes.as_chunks::<32>().0.iter().enumerate() {
+        // Sign to bit 15, exponent and fraction to bits 13..7; bit 14 gets a copy of the sign and is cleared.
+        let words = _mm512_slli_epi16::<7>(_mm512_cvtepi8_epi16(load32(bytes)));
+        let words = _mm512_and_si512(words, keep);
+        let halves = [_mm512_castsi512_si256(words), _mm512_extracti64x4_epi64::<1>(words)];
+        for (i, words) in halves.into_iter().enumerate() {
+            out.put(r, 2 * h + i, _mm512_mul_ps(_mm512_cvtph_ps(words), factor));
+        }
+    }
+    true
+}
+
+/// Decodes any codes.
+pub(crate) fn portable(codes: &[u8], scale: f32, out: &mut [f32]) {
     for (o, &c) in out.iter_mut().zip(codes) {
         *o = e4m3::to_f32(c) * scale;
     }

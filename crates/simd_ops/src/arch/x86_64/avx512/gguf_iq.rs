@@ -1,4 +1,4 @@
-//! Blocks of grid codes: sixteen lanes come from two entries of eight or four of four, signs from a bit mask.
+//! Blocks of grid codes: 64 values at a time come from eight entries of eight or sixteen of four, signs from a bit mask.
 
 use std::arch::x86_64::*;
 
@@ -6,194 +6,344 @@ use ninfer_formats::codec::gguf::{fields, iq1_m_scale};
 use ninfer_formats::tables::{IQ1_TIMES_8, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS};
 
 use super::prims::*;
+use crate::arch::x86_64::lanes::PARITY;
+use crate::column16::rows;
 
-/// Seven sign bits with their parity as the eighth.
-pub(crate) static PARITY: [u8; 128] = {
-    let mut t = [0; 128];
-    let mut i = 0;
-    while i < 128 {
-        t[i] = i as u8 | ((i as u8).count_ones() as u8 & 1) << 7;
-        i += 1;
-    }
-    t
-};
-
-/// Two entries of eight lanes.
+/// Eight entries of eight bytes; indices are taken modulo the table's length.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn eights(a: &[i8; 8], b: &[i8; 8]) -> __m128i {
+fn eights<const N: usize>(table: &[[i8; 8]; N], index: __m512i) -> __m512i {
+    const { assert!(N.is_power_of_two()) };
+    let index = _mm512_and_si512(index, _mm512_set1_epi64(const { N as i64 - 1 }));
+    // SAFETY: every index is below N.
+    unsafe { _mm512_i64gather_epi64::<8>(index, table.as_ptr().cast()) }
+}
+
+static DELTAS: [[u8; 16]; 2] = [[1; 16], [255; 16]];
+
+/// Two entries of eight bytes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn two<const N: usize>(table: &[[i8; 8]; N], a: usize, b: usize) -> __m128i {
     // SAFETY: each reads the eight bytes of its entry.
-    let (a, b) = unsafe { (_mm_loadl_epi64(a.as_ptr().cast()), _mm_loadl_epi64(b.as_ptr().cast())) };
+    let (a, b) =
+        unsafe { (_mm_loadl_epi64(table[a].as_ptr().cast()), _mm_loadl_epi64(table[b].as_ptr().cast())) };
     _mm_unpacklo_epi64(a, b)
 }
 
-/// Four entries of four lanes.
+/// Sixteen entries of four bytes; indices are taken modulo the table's length.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn fours(e: [&[i8; 4]; 4]) -> __m128i {
-    let [a, b, c, d] = e.map(|e| i32::from_le_bytes(e.map(i8::cast_unsigned)));
-    _mm_set_epi32(d, c, b, a)
+fn fours<const N: usize>(table: &[[i8; 4]; N], index: __m512i) -> __m512i {
+    const { assert!(N.is_power_of_two()) };
+    let index = _mm512_and_si512(index, _mm512_set1_epi32(const { N as i32 - 1 }));
+    // SAFETY: every index is below N.
+    unsafe { _mm512_i32gather_epi32::<4>(index, table.as_ptr().cast()) }
 }
 
-/// Negates the lanes whose bit is set.
+/// Eight bytes as indices.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn negate(codes: __m128i, signs: u16) -> __m128i {
-    _mm_mask_sub_epi8(codes, signs, _mm_setzero_si128(), codes)
+fn eight_bytes(bytes: &[u8; 8]) -> __m512i {
+    // SAFETY: reads the eight bytes.
+    _mm512_cvtepu8_epi64(unsafe { _mm_loadl_epi64(bytes.as_ptr().cast()) })
 }
 
-/// The sign bits of runs `2 * h` and `2 * h + 1` of a word of four seven-bit indices.
-#[inline(always)]
-fn parity_signs(a: u32, h: usize) -> u16 {
-    let index = |i: usize| (a >> (7 * i) & 127) as usize;
-    u16::from_le_bytes([PARITY[index(2 * h)], PARITY[index(2 * h + 1)]])
+/// Eight fields of a word, `step` bits apart, with bit 0 of each at bit 8 of its lane.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn fields_to_8(word: u32, places: &[i64; 8]) -> __m512i {
+    // SAFETY: reads the 64 bytes of `places`.
+    let shifts = unsafe { _mm512_loadu_si512(places.as_ptr().cast()) };
+    _mm512_rorv_epi64(_mm512_set1_epi64(i64::from(word)), shifts)
 }
 
-/// `2 * s + 1` times a power of two, for four bits of `s`.
-const fn odd(unit: f32) -> [f32; 16] {
-    let mut t = [0.0; 16];
+/// `index` with the bits `mask` of `fields`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn with_upper(index: __m512i, fields: __m512i, mask: i64) -> __m512i {
+    _mm512_ternarylogic_epi64::<0xf8>(index, fields, _mm512_set1_epi64(mask))
+}
+
+/// Rotations for [`fields_to_8`] of fields that begin at these bits.
+const fn places(bits: [i64; 8]) -> [i64; 8] {
+    let mut out = [0; 8];
     let mut i = 0;
-    while i < 16 {
-        t[i] = (2 * i + 1) as f32 * unit;
+    while i < 8 {
+        out[i] = (bits[i] - 8) & 63;
         i += 1;
     }
-    t
+    out
 }
+static BY_2: [i64; 8] = places([0, 2, 4, 6, 8, 10, 12, 14]);
+static BY_4: [i64; 8] = places([0, 4, 8, 12, 16, 20, 24, 28]);
 
-/// The sub-scales; the power of two is that of the product specification's `d_w`.
-static EIGHTHS: [f32; 16] = odd(0.125);
-static QUARTERS: [f32; 16] = odd(0.25);
-static WHOLE: [f32; 16] = odd(1.0);
-
-/// `d` times the sub-scale `s`.
+/// Negates the bytes whose bit is set.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn sub_scale(d: __m512, table: &[f32; 16], s: usize) -> __m512 {
-    _mm512_mul_ps(d, _mm512_set1_ps(table[s & 15]))
+fn negate(codes: __m512i, signs: u64) -> __m512i {
+    _mm512_mask_sub_epi8(codes, signs, _mm512_setzero_si512(), codes)
+}
+
+/// Bytes of seven bits with their parity as the eighth.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn with_parity(s: __m256i) -> [u8; 32] {
+    // Parity of a nibble, at the bit of the eighth.
+    let parity = _mm256_broadcastsi128_si256(_mm_setr_epi8(
+        0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0,
+    ));
+    let low = _mm256_set1_epi8(15);
+    let p = _mm256_shuffle_epi8(parity, _mm256_and_si256(s, low));
+    let q = _mm256_shuffle_epi8(parity, _mm256_and_si256(_mm256_srli_epi16::<4>(s), low));
+    let mut out = [0; 32];
+    // SAFETY: writes the 32 bytes of `out`.
+    unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), _mm256_or_si256(s, _mm256_xor_si256(p, q))) };
+    out
+}
+
+/// Four fields of seven bits of every 32-bit lane, as signs: bytes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn four_signs(a: __m256i) -> [u8; 32] {
+    let field = |v, mask| _mm256_and_si256(v, _mm256_set1_epi32(mask));
+    let low = _mm256_or_si256(field(a, 0x7f), field(_mm256_slli_epi32::<1>(a), 0x7f00));
+    let high = _mm256_or_si256(
+        field(_mm256_slli_epi32::<2>(a), 0x7f_0000),
+        field(_mm256_slli_epi32::<3>(a), 0x7f00_0000),
+    );
+    with_parity(_mm256_or_si256(low, high))
+}
+
+/// Eight bytes from `8 * i` on as bits.
+#[inline(always)]
+fn bits_at(bytes: &[u8], i: usize) -> u64 {
+    u64::from_le_bytes(*at(bytes, 8 * i))
+}
+
+/// The numbers of 64 values times their scales, for every row side by side.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn put_64<const R: usize>(codes: [__m512i; R], scales: &[[f32; 16]; R], first: usize, out: &mut impl Runs) {
+    let scales = kept(scales);
+    for j in 0..4 {
+        rows!(R, r, {
+            let (codes, scale) = (codes[r], &scales[r]);
+            let run = first + j;
+            out.put(r, run, _mm512_mul_ps(_mm512_set1_ps(scale[run]), numbers(codes, j)));
+        });
+    }
+}
+
+/// `d` times `2 * s + 1` times a power of two for sixteen sub-scales of four bits, one a byte.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn sub_scales(d: u16, s: __m128i, unit: f32) -> [f32; 16] {
+    let odd = _mm512_add_epi32(_mm512_cvtepu8_epi32(_mm_add_epi8(s, s)), _mm512_set1_epi32(1));
+    let odd = _mm512_mul_ps(_mm512_cvtepi32_ps(odd), _mm512_set1_ps(unit));
+    let mut out = [0.0; 16];
+    store(&mut out, _mm512_mul_ps(halves(d), odd));
+    out
+}
+
+/// The nibbles of eight bytes, the lower one first.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn nibbles(bytes: &[u8; 8]) -> __m128i {
+    // SAFETY: reads the eight bytes.
+    let q = _mm_cvtepu8_epi16(unsafe { _mm_loadl_epi64(bytes.as_ptr().cast()) });
+    _mm_and_si128(_mm_or_si128(q, _mm_slli_epi16::<4>(q)), _mm_set1_epi8(15))
+}
+
+/// Every byte of eight twice.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn twice(v: __m128i) -> __m128i {
+    _mm_unpacklo_epi8(v, v)
+}
+
+/// The lower bytes of eight words.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn low_bytes(v: __m256i) -> __m128i {
+    _mm256_cvtepi32_epi8(v)
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(crate) fn iq2_xxs(block: &[u8; 66], out: &mut [f32; 256]) {
-    let d = halves(u16_at(block, fields::iq2_xxs::D));
+pub(crate) fn iq2_xxs<const R: usize>(blocks: [&[u8; 66]; R], out: &mut impl Runs) {
+    let mut scales = [[0.0; 16]; R];
+    rows!(R, r, {
+        // Four indices, then four fields of signs and a sub-scale, for 32 values.
+        let records = load64(at(blocks[r], fields::iq2_xxs::Q));
+        let s = _mm512_cvtepi64_epi8(_mm512_srli_epi64::<60>(records));
+        scales[r] = sub_scales(u16_at(blocks[r], fields::iq2_xxs::D), twice(s), 0.125);
+    });
+    let scales = kept(&scales);
     for b in 0..8 {
-        let record = at::<8>(block, fields::iq2_xxs::Q + 8 * b);
-        let a = u32_at(record, fields::iq2_xxs::A_IN_RECORD);
-        let scale = sub_scale(d, &EIGHTHS, (a >> 28) as usize);
         for h in 0..2 {
-            let q = |i: usize| &IQ2_XXS[usize::from(record[2 * h + i])];
-            let codes = negate(eights(q(0), q(1)), parity_signs(a, h));
-            store(run16(out, 2 * b + h), scaled(codes, scale));
+            rows!(R, r, {
+                let record = at::<8>(blocks[r], fields::iq2_xxs::Q + 8 * b);
+                let a = u32_at(record, fields::iq2_xxs::A_IN_RECORD);
+                let signs = |i: usize| PARITY[(a >> (14 * h + 7 * i) & 127) as usize];
+                let codes = two(&IQ2_XXS, record[2 * h].into(), record[2 * h + 1].into());
+                let signs = u16::from_le_bytes([signs(0), signs(1)]);
+                let codes = _mm_mask_sub_epi8(codes, signs, _mm_setzero_si128(), codes);
+                out.put(r, 2 * b + h, scaled(codes, _mm512_set1_ps(scales[r][2 * b + h])));
+            });
         }
     }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(crate) fn iq2_xs(block: &[u8; 74], out: &mut [f32; 256]) {
-    let d = halves(u16_at(block, fields::iq2_xs::D));
-    for run in 0..16 {
-        let s = block[fields::iq2_xs::S + run / 2] >> (4 * (run % 2)) & 15;
-        let [a, b] = [0, 2].map(|i| usize::from(u16_at(block, fields::iq2_xs::Q + 4 * run + i)));
-        let signs = u16::from_le_bytes([PARITY[a >> 9], PARITY[b >> 9]]);
-        let codes = negate(eights(&IQ2_XS[a & 511], &IQ2_XS[b & 511]), signs);
-        store(run16(out, run), scaled(codes, sub_scale(d, &EIGHTHS, usize::from(s))));
+pub(crate) fn iq2_xs<const R: usize>(blocks: [&[u8; 74]; R], out: &mut impl Runs) {
+    let (mut scales, mut signs) = ([[0.0; 16]; R], [[0; 32]; R]);
+    rows!(R, r, {
+        let block = blocks[r];
+        let s = nibbles(at(block, fields::iq2_xs::S));
+        scales[r] = sub_scales(u16_at(block, fields::iq2_xs::D), s, 0.125);
+        let words = load64(at(block, fields::iq2_xs::Q));
+        signs[r] = with_parity(_mm512_cvtepi16_epi8(_mm512_srli_epi16::<9>(words)));
+    });
+    let signs = kept(&signs);
+    for i in 0..4 {
+        let mut codes = [_mm512_setzero_si512(); R];
+        rows!(R, r, {
+            let codes = &mut codes[r];
+            // Nine bits count.
+            let words = load16(at(blocks[r], fields::iq2_xs::Q + 16 * i));
+            let entries = eights(&IQ2_XS, _mm512_cvtepu16_epi64(words));
+            *codes = negate(entries, bits_at(&signs[r], i));
+        });
+        put_64(codes, &scales, 4 * i, out);
     }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(crate) fn iq2_s(block: &[u8; 82], out: &mut [f32; 256]) {
-    let d = halves(u16_at(block, fields::iq2_s::D));
-    for run in 0..16 {
-        let s = block[fields::iq2_s::S + run / 2] >> (4 * (run % 2)) & 15;
-        let high = usize::from(block[fields::iq2_s::QH + run / 2] >> (4 * (run % 2)));
-        let low = |i: usize| usize::from(block[fields::iq2_s::Q + 2 * run + i]);
-        let (a, b) = (low(0) | (high & 3) << 8, low(1) | (high >> 2 & 3) << 8);
-        let signs = u16_at(block, fields::iq2_s::SG + 2 * run);
-        let codes = negate(eights(&IQ2_S[a], &IQ2_S[b]), signs);
-        store(run16(out, run), scaled(codes, sub_scale(d, &EIGHTHS, usize::from(s))));
+pub(crate) fn iq2_s<const R: usize>(blocks: [&[u8; 82]; R], out: &mut impl Runs) {
+    let mut scales = [[0.0; 16]; R];
+    rows!(R, r, {
+        let (scales, block) = (&mut scales[r], blocks[r]);
+        *scales = sub_scales(u16_at(block, fields::iq2_s::D), nibbles(at(block, fields::iq2_s::S)), 0.125);
+    });
+    for i in 0..4 {
+        let mut codes = [_mm512_setzero_si512(); R];
+        rows!(R, r, {
+            let (codes, block) = (&mut codes[r], blocks[r]);
+            let high = fields_to_8(u32::from(u16_at(block, fields::iq2_s::QH + 2 * i)), &BY_2);
+            let index = with_upper(eight_bytes(at(block, fields::iq2_s::Q + 8 * i)), high, 0x300);
+            *codes = negate(eights(&IQ2_S, index), bits_at(&block[fields::iq2_s::SG..], i));
+        });
+        put_64(codes, &scales, 4 * i, out);
     }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(crate) fn iq3_xxs(block: &[u8; 98], out: &mut [f32; 256]) {
-    let d = halves(u16_at(block, fields::iq3_xxs::D));
+pub(crate) fn iq3_xxs<const R: usize>(blocks: [&[u8; 98]; R], out: &mut impl Runs) {
+    let (mut scales, mut signs) = ([[0.0; 16]; R], [[0; 32]; R]);
+    rows!(R, r, {
+        let block = blocks[r];
+        let a = load32(at(block, fields::iq3_xxs::A));
+        let s = low_bytes(_mm256_srli_epi32::<28>(a));
+        scales[r] = sub_scales(u16_at(block, fields::iq3_xxs::D), twice(s), 0.25);
+        signs[r] = four_signs(a);
+    });
+    let signs = kept(&signs);
+    for i in 0..4 {
+        let mut codes = [_mm512_setzero_si512(); R];
+        rows!(R, r, {
+            let codes = &mut codes[r];
+            let entries = fours(&IQ3_XXS, widen(at(blocks[r], fields::iq3_xxs::Q + 16 * i)));
+            *codes = negate(entries, bits_at(&signs[r], i));
+        });
+        put_64(codes, &scales, 4 * i, out);
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(crate) fn iq3_s<const R: usize>(blocks: [&[u8; 110]; R], out: &mut impl Runs) {
+    let mut scales = [[0.0; 16]; R];
+    rows!(R, r, {
+        let (scales, block) = (&mut scales[r], blocks[r]);
+        // Four bytes of two nibbles.
+        let word = u32_at(block, fields::iq3_s::S);
+        let s = nibbles(&u64::from(word).to_le_bytes());
+        *scales = sub_scales(u16_at(block, fields::iq3_s::D), twice(s), 1.0);
+    });
+    for i in 0..4 {
+        let mut codes = [_mm512_setzero_si512(); R];
+        rows!(R, r, {
+            let (codes, block) = (&mut codes[r], blocks[r]);
+            let index = widen(at(block, fields::iq3_s::Q + 16 * i));
+            let ninth = u16_at(block, fields::iq3_s::QH + 2 * i);
+            let index = _mm512_mask_add_epi32(index, ninth, index, _mm512_set1_epi32(256));
+            *codes = negate(fours(&IQ3_S, index), bits_at(&block[fields::iq3_s::SG..], i));
+        });
+        put_64(codes, &scales, 4 * i, out);
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(crate) fn iq1_s<const R: usize>(blocks: [&[u8; 50]; R], out: &mut impl Runs) {
+    let mut scales = [[0.0; 16]; R];
+    rows!(R, r, {
+        let words = _mm_srli_epi16::<12>(load16(at(blocks[r], fields::iq1_s::QH)));
+        let s = _mm_and_si128(_mm_cvtepi16_epi8(words), _mm_set1_epi8(7));
+        scales[r] = sub_scales(u16_at(blocks[r], fields::iq1_s::D), twice(s), 0.125);
+    });
+    let scales = kept(&scales);
     for b in 0..8 {
-        let a = u32_at(block, fields::iq3_xxs::A + 4 * b);
-        let scale = sub_scale(d, &QUARTERS, (a >> 28) as usize);
         for h in 0..2 {
-            let q = at::<4>(block, fields::iq3_xxs::Q + 8 * b + 4 * h);
-            let codes = fours(q.each_ref().map(|&q| &IQ3_XXS[usize::from(q)]));
-            store(run16(out, 2 * b + h), scaled(negate(codes, parity_signs(a, h)), scale));
+            rows!(R, r, {
+                let word = usize::from(u16_at(blocks[r], fields::iq1_s::QH + 2 * b));
+                let code = |i: usize| {
+                    usize::from(blocks[r][fields::iq1_s::Q + 4 * b + i]) | (word >> (3 * i) & 7) << 8
+                };
+                // `8 * grid - 1` where the top bit of the word is set, else `8 * grid + 1`.
+                let delta = load16(&DELTAS[word >> 15 & 1]);
+                let codes = _mm_add_epi8(two(&IQ1_TIMES_8, code(2 * h), code(2 * h + 1)), delta);
+                out.put(r, 2 * b + h, scaled(codes, _mm512_set1_ps(scales[r][2 * b + h])));
+            });
         }
     }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(crate) fn iq3_s(block: &[u8; 110], out: &mut [f32; 256]) {
-    let d = halves(u16_at(block, fields::iq3_s::D));
-    for b in 0..8 {
-        let s = block[fields::iq3_s::S + b / 2] >> (4 * (b % 2)) & 15;
-        let scale = sub_scale(d, &WHOLE, usize::from(s));
-        let high = usize::from(block[fields::iq3_s::QH + b]);
-        for h in 0..2 {
-            let q = at::<4>(block, fields::iq3_s::Q + 8 * b + 4 * h);
-            let entry = |i: usize| &IQ3_S[usize::from(q[i]) | (high >> (4 * h + i) & 1) << 8];
-            let codes = fours([entry(0), entry(1), entry(2), entry(3)]);
-            let signs = u16_at(block, fields::iq3_s::SG + 4 * b + 2 * h);
-            store(run16(out, 2 * b + h), scaled(negate(codes, signs), scale));
-        }
-    }
-}
-
-/// `8 * grid + 1`, or `8 * grid - 1` where the bit of the entry is set.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn iq1(a: usize, b: usize, delta: usize) -> __m128i {
-    const fn lanes(negative: usize) -> [u8; 16] {
-        let mut out = [1; 16];
-        let mut i = 0;
-        while i < 16 {
-            if negative >> (i / 8) & 1 == 1 {
-                out[i] = 255;
-            }
-            i += 1;
-        }
-        out
-    }
-    static DELTAS: [[u8; 16]; 4] = [lanes(0), lanes(1), lanes(2), lanes(3)];
-    _mm_add_epi8(eights(&IQ1_TIMES_8[a], &IQ1_TIMES_8[b]), load16(&DELTAS[delta]))
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(crate) fn iq1_s(block: &[u8; 50], out: &mut [f32; 256]) {
-    let d = halves(u16_at(block, fields::iq1_s::D));
-    for b in 0..8 {
-        let word = usize::from(u16_at(block, fields::iq1_s::QH + 2 * b));
-        let scale = sub_scale(d, &EIGHTHS, word >> 12 & 7);
-        let delta = (word >> 15) * 3;
-        for h in 0..2 {
-            let code =
-                |i: usize| usize::from(block[fields::iq1_s::Q + 4 * b + i]) | (word >> (3 * i) & 7) << 8;
-            store(run16(out, 2 * b + h), scaled(iq1(code(2 * h), code(2 * h + 1), delta), scale));
-        }
-    }
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(crate) fn iq1_m(block: &[u8; 56], out: &mut [f32; 256]) {
-    let d = halves(iq1_m_scale(at(block, fields::iq1_m::S)));
-    for run in 0..16 {
-        let s = u16_at(block, fields::iq1_m::S + run / 4 * 2) >> (3 * (run % 4)) & 7;
-        let high = usize::from(block[fields::iq1_m::QH + run]);
-        let low = |i: usize| usize::from(block[fields::iq1_m::Q + 2 * run + i]);
-        let (a, b) = (low(0) | (high & 7) << 8, low(1) | (high >> 4 & 7) << 8);
-        let delta = high >> 3 & 1 | high >> 6 & 2;
-        store(run16(out, run), scaled(iq1(a, b, delta), sub_scale(d, &EIGHTHS, usize::from(s))));
+pub(crate) fn iq1_m<const R: usize>(blocks: [&[u8; 56]; R], out: &mut impl Runs) {
+    let mut scales = [[0.0; 16]; R];
+    rows!(R, r, {
+        let (scales, block) = (&mut scales[r], blocks[r]);
+        let s = at(block, fields::iq1_m::S);
+        // Four words of four sub-scales of three bits.
+        let words = _mm256_cvtepu16_epi64(_mm_set_epi64x(0, i64::from_le_bytes(*s)));
+        let field = |v, mask| _mm256_and_si256(v, _mm256_set1_epi64x(mask));
+        let low = _mm256_or_si256(field(words, 7), field(_mm256_slli_epi64::<5>(words), 0x700));
+        let high = _mm256_or_si256(
+            field(_mm256_slli_epi64::<10>(words), 0x7_0000),
+            field(_mm256_slli_epi64::<15>(words), 0x700_0000),
+        );
+        let s_bytes = _mm256_cvtepi64_epi32(_mm256_or_si256(low, high));
+        *scales = sub_scales(iq1_m_scale(s), s_bytes, 0.125);
+    });
+    // Bit 3 of every nibble.
+    let signs = _mm512_setr_epi64(1 << 3, 1 << 7, 1 << 11, 1 << 15, 1 << 19, 1 << 23, 1 << 27, 1 << 31);
+    for i in 0..4 {
+        let mut codes = [_mm512_setzero_si512(); R];
+        rows!(R, r, {
+            let (codes, block) = (&mut codes[r], blocks[r]);
+            let words = u32_at(block, fields::iq1_m::QH + 4 * i);
+            let index = eight_bytes(at(block, fields::iq1_m::Q + 8 * i));
+            let entries = eights(&IQ1_TIMES_8, with_upper(index, fields_to_8(words, &BY_4), 0x700));
+            let negative = _mm512_test_epi64_mask(_mm512_set1_epi64(i64::from(words)), signs);
+            let delta = _mm512_mask_set1_epi64(_mm512_set1_epi8(1), negative, -1);
+            *codes = _mm512_add_epi8(entries, delta);
+        });
+        put_64(codes, &scales, 4 * i, out);
     }
 }

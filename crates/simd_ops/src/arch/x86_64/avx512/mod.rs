@@ -1,6 +1,7 @@
 //! Kernels of the token `avx512`: AVX-512 F, BW, DQ and VL.
 
 mod activations;
+mod column;
 mod decode;
 pub(crate) mod encode;
 mod fp8_row;
@@ -26,7 +27,7 @@ use gemm_a8::many;
 pub(crate) fn kernels(format: FormatId) -> KernelSet {
     KernelSet {
         decode: Some(decode::entry(format.scheme())),
-        a16: gemm_a16::entries(format),
+        a16: Products { one: column::entry(format), ..gemm_a16::entries(format) },
         a8: Products { many: a8_sources!(format, many), ..Products::NONE },
         prepared: None,
     }

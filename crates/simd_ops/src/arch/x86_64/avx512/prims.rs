@@ -10,6 +10,21 @@ pub(crate) fn store(out: &mut [f32; 16], v: __m512) {
     unsafe { _mm512_storeu_ps(out.as_mut_ptr(), v) }
 }
 
+/// Where the values of a block go, sixteen at a time and in increasing order: those of one row into memory, or of
+/// several rows, whose blocks are decoded side by side, into sums.
+pub(crate) trait Runs {
+    /// Takes the values `16 * i..` of the block of row `r`. Called in functions that are compiled for this token only.
+    fn put(&mut self, r: usize, i: usize, v: __m512);
+}
+
+impl<const N: usize> Runs for [f32; N] {
+    #[inline(always)]
+    fn put(&mut self, _r: usize, i: usize, v: __m512) {
+        // SAFETY: callers are compiled for this token, so the machine has the instruction.
+        unsafe { store(run16(self, i), v) }
+    }
+}
+
 /// 16 bytes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
@@ -24,6 +39,41 @@ pub(crate) fn load16(bytes: &[u8; 16]) -> __m128i {
 pub(crate) fn load32(bytes: &[u8; 32]) -> __m256i {
     // SAFETY: reads the 32 bytes of `bytes`; the instruction needs no alignment.
     unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
+}
+
+/// 64 bytes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(crate) fn load64(bytes: &[u8; 64]) -> __m512i {
+    // SAFETY: reads the 64 bytes of `bytes`; the instruction needs no alignment.
+    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+}
+
+/// What is behind `v`, which the compiler is to leave in memory: loads that broadcast or widen are cheaper than the moves
+/// between lanes that it would make of them.
+#[inline(always)]
+pub(crate) fn kept<T>(v: &T) -> &T {
+    std::hint::black_box(v)
+}
+
+/// Sixteen signed bytes of 64, quarter `i`, as numbers.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(crate) fn numbers(bytes: __m512i, i: usize) -> __m512 {
+    let quarter = match i {
+        0 => _mm512_castsi512_si128(bytes),
+        1 => _mm512_extracti32x4_epi32::<1>(bytes),
+        2 => _mm512_extracti32x4_epi32::<2>(bytes),
+        _ => _mm512_extracti32x4_epi32::<3>(bytes),
+    };
+    _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(quarter))
+}
+
+/// A vector of two halves.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(crate) fn two_halves(low: __m256i, high: __m256i) -> __m512i {
+    _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)
 }
 
 /// Sixteen binary32 values.
@@ -49,6 +99,17 @@ pub(crate) fn load_i32(values: &[i32; 16]) -> __m512i {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(crate) fn halves(word: u16) -> __m512 {
     _mm512_cvtph_ps(_mm256_set1_epi16(word.cast_signed()))
+}
+
+/// The binary16 word at an offset of a block, as [`halves`]: with what lies behind it, which must be six bytes at least,
+/// the conversion reads memory by itself and needs no shuffle.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(crate) fn half_at(block: &[u8], offset: usize) -> __m512 {
+    let bytes: &[u8; 8] = at(block, offset);
+    // SAFETY: reads the eight bytes of `bytes`.
+    let words = unsafe { _mm_loadl_epi64(bytes.as_ptr().cast()) };
+    _mm512_broadcastss_ps(_mm_cvtph_ps(words))
 }
 
 /// Sixteen bytes to unsigned 32-bit lanes.

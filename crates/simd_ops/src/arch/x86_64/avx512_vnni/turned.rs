@@ -3,15 +3,13 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use ninfer_formats::{FormatId, TensorView};
+use ninfer_formats::TensorView;
 
-use crate::arch::x86_64::avx512::gemm_a16;
 use crate::arch::x86_64::lanes::{pattern, places};
 use crate::isa::avx512_vnni_entry;
-use crate::kernels::{Columns, Scratch};
+use crate::kernels::Scratch;
 use crate::lanes::{
-    self, Activation, Chains, Codes, Floats, HalfLine, Halves, Line, Quads, ROWS, Sums, Turned, Vector, Wide,
-    Words, safe,
+    self, Activation, Chains, Codes, HalfLine, Halves, Line, Quads, ROWS, Turned, Vector, Wide, Words, safe,
 };
 use crate::q8_1::Q8_1;
 use crate::tile::Tile;
@@ -52,30 +50,6 @@ avx512_vnni_entry! {
         }
         let step = |w: &[_], h: &[_], x: &[_], n, ahead, acc: &mut _, min: &mut _| chunk::<S>(w, h, x, n, ahead, acc, min);
         lanes::prepared::<_, S>(Vnni(()), view, turned, x, columns, out, &mut scratch.lanes, step);
-    }
-
-    /// One A16 column; see [`crate::kernels::A16Fn`].
-    pub(super) fn column<S: Codes>(
-        view: &TensorView<'_>, x: &Columns<'_>, columns: Range<usize>, out: &mut Tile<'_>, scratch: &mut Scratch,
-    ) {
-        if !view.k().is_multiple_of(32) {
-            // Only grouped rows end so.
-            return gemm_a16::columns::<true>(view, x, columns, out, scratch);
-        }
-        if view.format() == FormatId::Nvfp4 && !lanes::plain_divisors(view) {
-            return gemm_a16::columns::<true>(view, x, columns, out, scratch);
-        }
-        let step = |w: &[_], h: &[_], x: &[_], by: &_, acc: &mut _| chunk_of_floats::<S>(w, h, x, by, acc);
-        for t in columns {
-            lanes::floats::<_, S>(Vnni(()), view, x.column(t), t, out, &mut scratch.lanes, step);
-        }
-    }
-
-    #[inline(never)]
-    fn chunk_of_floats<S: Codes>(
-        words: &[Line<Words>], halves: &[HalfLine], x: &[[f32; 32]], by: &[f32; ROWS], acc: &mut Sums<__m512>,
-    ) {
-        lanes::chunk_of_floats::<_, S>(Vnni(()), words, halves, x, by, acc);
     }
 
     /// The large part, once for both.
@@ -420,23 +394,6 @@ impl Vector for Vnni {
             let words = gather(rows, stride);
             let words = if upper { _mm512_srli_epi32::<16>(words) } else { words };
             _mm256_store_si256(out.0.as_mut_ptr().cast(), _mm512_cvtepi32_epi16(words));
-        }
-    }
-}
-
-impl Floats for Vnni {
-    safe! {
-        fn as_floats(self, v: __m512i) -> __m512 { _mm512_castsi512_ps(v) }
-        fn add(self, a: __m512, b: __m512) -> __m512 { _mm512_add_ps(a, b) }
-        fn div(self, a: __m512, b: __m512) -> __m512 { _mm512_div_ps(a, b) }
-        fn load_floats(self, values: &[f32; 16]) -> __m512 { _mm512_loadu_ps(values.as_ptr()) }
-        fn entries16(self, table: &[f32; 16], index: __m512i) -> __m512 {
-            _mm512_permutexvar_ps(index, _mm512_loadu_ps(table.as_ptr()))
-        }
-        fn fma_less(self, a: __m512, b: __m512, c: __m512) -> __m512 { _mm512_fmsub_ps(a, b, c) }
-        fn words_of(self, w: [__m512i; 2]) -> [__m512i; 2] {
-            let [even, odd] = [load(&EVEN), load(&ODD)];
-            [_mm512_permutex2var_epi32(w[0], even, w[1]), _mm512_permutex2var_epi32(w[0], odd, w[1])]
         }
     }
 }
