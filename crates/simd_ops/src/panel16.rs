@@ -30,8 +30,8 @@ const NEAR: usize = 3 * HIGH;
 const ROWS: usize = 4 * NEAR;
 /// Columns whose accumulators are kept at a time.
 const COLUMNS: usize = 8 * WIDE;
-/// Columns copied at a time, which bounds the memory for them to `960 * K` bytes.
-const PASS: usize = 5 * COLUMNS;
+/// Columns copied at a time, which bounds the memory for them to `1152 * K` bytes.
+const PASS: usize = 6 * COLUMNS;
 /// Values of a chunk: a multiple of what decoders take at a time (see [`DecodeFn`]).
 const CHUNK: usize = 512;
 /// Vectors of a chunk.
@@ -66,9 +66,16 @@ pub(crate) struct Operand<'a> {
     pub values: &'a [f32],
     /// Distance of rows or columns, in values.
     pub stride: usize,
+    /// Where lines lie that will be wanted from the first-level cache soon, two a step, and from the second-level cache
+    /// later, one every other step. Any address will do; null: none are fetched early.
+    pub ahead: [*const f32; 2],
 }
 
 impl<'a> Operand<'a> {
+    fn new(values: &'a [f32], stride: usize) -> Self {
+        Self { values, stride, ahead: [std::ptr::null(); 2] }
+    }
+
     /// Checks that `count` rows or columns of `steps` vectors are there.
     #[inline(always)]
     pub(crate) fn check(&self, count: usize, steps: usize) {
@@ -186,14 +193,22 @@ fn pass(
                         for r in (near..rows.min(near + NEAR)).step_by(HIGH) {
                             let block = &mut blocks[place(r, c)];
                             let fresh = chunk == 0;
-                            let operand = |values, stride| Operand { values, stride };
                             // Rows past the view's are old values; their sums go nowhere.
-                            let weights = operand(&w[r * length..], length);
-                            let columns = operand(&packed[c * length..], length);
+                            let weights = Operand::new(&w[r * length..], length);
+                            let mut columns = Operand::new(&packed[c * length..], length);
+                            // The next columns, which these blocks share out among them; and the next chunk of these
+                            // columns, of which all blocks of the panel fetch their parts.
+                            let [soon, later] = [(c + WIDE) * length, (count + c) * length]
+                                .map(|at| packed.as_ptr().wrapping_add(at));
+                            let (part, all) = ((r - near) / HIGH, WIDE * length);
+                            columns.ahead = [
+                                soon.wrapping_add(all / (NEAR / HIGH) * part),
+                                later.wrapping_add(all / (ROWS / HIGH) * (r / HIGH)),
+                            ];
                             add(weights, columns, wide, length / 16, fresh, block);
                             if chunk + 1 == chunks && tail != 0 {
-                                let weights = operand(flat(&row_tails[r..]), 16);
-                                let columns = operand(flat(&column_tails[c..]), 16);
+                                let weights = Operand::new(flat(&row_tails[r..]), 16);
+                                let columns = Operand::new(flat(&column_tails[c..]), 16);
                                 add(weights, columns, wide, 1, false, block);
                             }
                         }
@@ -258,12 +273,11 @@ pub(crate) fn few(
             for (s, r) in (0..rows).step_by(HIGH).enumerate() {
                 for (g, c) in (0..count).step_by(WIDE).enumerate() {
                     let (wide, block) = ((count - c).min(WIDE), &mut blocks[s * groups + g]);
-                    let operand = |values, stride| Operand { values, stride };
-                    let x = operand(&x.from(columns.start + c)[start..], k);
-                    add(operand(&w[r * length..], length), x, wide, length / 16, start == 0, block);
+                    let x = Operand::new(&x.from(columns.start + c)[start..], k);
+                    add(Operand::new(&w[r * length..], length), x, wide, length / 16, start == 0, block);
                     if last {
-                        let w = operand(flat(&row_tails[r..]), 16);
-                        add(w, operand(flat(&column_tails[c..]), 16), wide, 1, false, block);
+                        let w = Operand::new(flat(&row_tails[r..]), 16);
+                        add(w, Operand::new(flat(&column_tails[c..]), 16), wide, 1, false, block);
                     }
                 }
             }

@@ -6,6 +6,7 @@ use std::ops::Range;
 use ninfer_formats::{DirectKind, FormatId, Scheme, TensorView};
 
 use crate::arch::x86_64::avx2::gemm_a16::combine;
+use crate::arch::{fetch, fetch_early};
 use crate::isa::{Isa, avx512_entry};
 use crate::kernels::{self, A16Fn, Columns, Products, Scratch};
 use crate::panel16::{Block, HIGH, Operand, WIDE, few, product};
@@ -54,7 +55,15 @@ avx512_entry! {
                 }
             }
         }
+        let [soon, later] = x.ahead;
         for step in 0..steps {
+            if !soon.is_null() {
+                fetch(soon.wrapping_add(32 * step).cast());
+                fetch(soon.wrapping_add(32 * step + 16).cast());
+                if step % 2 == 0 {
+                    fetch_early(later.wrapping_add(8 * step).cast());
+                }
+            }
             let vector = |of: &Operand<'_>, i: usize| {
                 // SAFETY: `check` has found this vector, the `step`th of row or column `i`, inside the operand.
                 unsafe { _mm512_loadu_ps(of.values.as_ptr().add(i * of.stride + 16 * step)) }
