@@ -6,7 +6,7 @@
 
 #![cfg_attr(
     not(target_arch = "x86_64"),
-    allow(dead_code, unused_macros, reason = "other targets have no such kernels yet")
+    allow(dead_code, unused_imports, unused_macros, reason = "other targets have no such kernels yet")
 )]
 
 use ninfer_formats::float::f16;
