@@ -87,6 +87,17 @@ pub(crate) trait Codes: Turn {
     fn sums<V: Vector, const B: usize>(v: V, w: &Self::Unpacked<V>, x: &super::Activation) -> [V::I; 2];
     /// Unpacked codes of a block.
     type Unpacked<V: Vector>: Copy;
+    /// Unpacked codes as words of four bytes.
+    fn flat<V: Wide>(v: V, w: &Self::Unpacked<V>) -> [V::I; 8];
+    /// What is in the codes of [`Self::whole`].
+    const WHOLE_OFFSET: i32 = Self::OFFSET;
+    /// Whether [`Self::whole`] gives codes times their integer factors, and these times what: 1 or -1.
+    const FOLDED: Option<f32> = None;
+    /// Codes as words of four bytes that need nothing but [`Self::WHOLE_OFFSET`] taken off.
+    #[inline(always)]
+    fn whole<V: Wide, const B: usize>(v: V, unit: Unit<'_>) -> [V::I; 8] {
+        Self::flat(v, &Self::unpack::<V, B>(v, unit))
+    }
     /// Unpacks a block.
     fn unpack<V: Vector, const B: usize>(v: V, unit: Unit<'_>) -> Self::Unpacked<V>;
     /// The scales of a unit: `d` and `dmin`.
@@ -195,6 +206,11 @@ macro_rules! words {
     };
     (|$v:ident, $u:ident, $b:ident| $codes:block, beside $beside:block) => {
         type Unpacked<V: Vector> = [V::I; 8];
+
+        #[inline(always)]
+        fn flat<V: $crate::lanes::Wide>(_v: V, w: &[V::I; 8]) -> [V::I; 8] {
+            *w
+        }
 
         #[inline(always)]
         fn unpack<V: Vector, const $b: usize>($v: V, $u: Unit<'_>) -> [V::I; 8] $codes

@@ -62,10 +62,22 @@ fn odd<V: Vector>(v: V, s: V::I) -> V::F {
     v.to_f32(v.or(v.shift::<-1>(s), v.ints(1)))
 }
 
+/// Words of four bytes from entries of eight.
+#[inline(always)]
+fn flat<V: Wide>(v: V, w: &[[V::I; 2]; 4]) -> [V::I; 8] {
+    let [a, b, c, d] = [v.words_of(w[0]), v.words_of(w[1]), v.words_of(w[2]), v.words_of(w[3])];
+    [a[0], a[1], b[0], b[1], c[0], c[1], d[0], d[1]]
+}
+
 /// The methods of [`Codes`] for entries of eight values in four pairs of vectors.
 macro_rules! entries {
     (|$v:ident, $u:ident, $b:ident| $codes:block) => {
         type Unpacked<V: Vector> = [[V::I; 2]; 4];
+
+        #[inline(always)]
+        fn flat<V: Wide>(v: V, w: &[[V::I; 2]; 4]) -> [V::I; 8] {
+            flat(v, w)
+        }
 
         #[inline(always)]
         fn unpack<V: Vector, const $b: usize>($v: V, $u: Unit<'_>) -> [[V::I; 2]; 4] $codes
@@ -244,6 +256,11 @@ impl Codes for Ggml<gguf::Iq1S> {
             *w = v.add8(*w, signs, 0x8000 << (B % 2 * 16), v.bytes(0), v.bytes(2));
         }
         flat(v, &w)
+    }
+
+    #[inline(always)]
+    fn flat<V: Wide>(v: V, w: &Self::Unpacked<V>) -> [V::I; 8] {
+        flat(v, &w.0)
     }
 
     #[inline(always)]

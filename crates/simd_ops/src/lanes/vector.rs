@@ -142,6 +142,8 @@ pub(crate) trait Vector: Copy {
 
 /// What products of many columns need besides.
 pub(crate) trait Wide: Vector {
+    /// Pairs of vectors of entries as words: the first four bytes of every row, and the other four.
+    fn words_of(self, w: [Self::I; 2]) -> [Self::I; 2];
     /// Products of half words, modulo 2^16.
     fn mul_halves(self, a: Self::I, b: Self::I) -> Self::I;
     /// Sums of bytes, modulo 256.

@@ -400,6 +400,10 @@ impl Vector for Vnni {
 
 impl Wide for Vnni {
     safe! {
+        fn words_of(self, w: [__m512i; 2]) -> [__m512i; 2] {
+            let [even, odd] = [load(&EVEN), load(&ODD)];
+            [_mm512_permutex2var_epi32(w[0], even, w[1]), _mm512_permutex2var_epi32(w[0], odd, w[1])]
+        }
         fn mul_halves(self, a: __m512i, b: __m512i) -> __m512i { _mm512_mullo_epi16(a, b) }
         fn add_bytes(self, a: __m512i, b: __m512i) -> __m512i { _mm512_add_epi8(a, b) }
         fn sub_bytes(self, a: __m512i, b: __m512i) -> __m512i { _mm512_sub_epi8(a, b) }
