@@ -324,6 +324,33 @@ fn check_products(shapes: &[(usize, usize)], columns: &[usize]) {
 }
 
 #[test]
+fn products_with_quotients_at_the_ends_of_their_ranges() {
+    // One column of nvfp4: weights are quotients times powers of two only where these are normal numbers.
+    let (n, k) = (128, 576);
+    let base = sane(FormatId::Nvfp4, n, k, 96);
+    for exponent in 0..=255u32 {
+        let mut payload = base.payload.clone();
+        let at = payload.len() - 4;
+        // The least scales: what is lost of a quotient below the normal numbers shows in the sums.
+        for (i, scale) in payload[n * k / 2..at].iter_mut().enumerate() {
+            *scale = (1 + i % 24) as u8;
+        }
+        payload[at..].copy_from_slice(&(exponent << 23 | 0x1d_7a31).to_le_bytes());
+        let view = TensorView::new(FormatId::Nvfp4, &[n as u64, k as u64], 1, &payload).unwrap();
+        // Products with small weights stay apart from zero.
+        let x: Vec<f32> =
+            Random(97).values(k).iter().map(|x| x * if exponent > 127 { 1e9 } else { 1.0 }).collect();
+        let mut expected = vec![0.0; n];
+        matmul(&view, Activations::F32(&x), Precision::A16, &mut expected, &on(Isa::Scalar)).unwrap();
+        for isa in sets() {
+            let mut out = vec![0.0; n];
+            matmul(&view, Activations::F32(&x), Precision::A16, &mut out, &on(isa)).unwrap();
+            assert!(words(&out) == words(&expected), "{isa} exponent {exponent}");
+        }
+    }
+}
+
+#[test]
 fn scales_at_the_ends_of_their_ranges() {
     // nvfp4 divisors and FP8 multipliers whose quotients and products overflow, underflow or meet NaN codes.
     let mut divisors: Vec<u32> = (0..=255).map(|e| e << 23 | 0x2a_aaab).collect();
