@@ -279,7 +279,7 @@ pub(crate) struct Product<F> {
 fn product<F: Copy>(
     isa: Isa,
     columns: usize,
-    most: usize,
+    by_few: bool,
     entries: impl Fn(Isa) -> Option<Products<F>>,
 ) -> Picked<Product<F>> {
     let one = |p: Products<F>| p.one.map(|entry| Product { width: Width::One, entry, rest: None });
@@ -287,7 +287,7 @@ fn product<F: Copy>(
     let many = |p: Products<F>| p.many.map(|entry| Product { width: Width::Many, entry, rest: None });
     let made_for = |p: Products<F>| match columns {
         0 | 1 => one(p).or_else(|| few(p)),
-        n if n <= most => few(p),
+        _ if by_few => few(p),
         _ => many(p),
     };
     let chain = || isa.chain().filter(|isa| *isa != Isa::Scalar && isa.is_available());
@@ -305,37 +305,43 @@ fn product<F: Copy>(
 
 /// The A16 product of a format.
 pub(crate) fn a16(isa: Isa, format: FormatId, columns: usize) -> Picked<Product<A16Fn>> {
-    product(isa, columns, A16_FEW, |isa| Some(arch::kernels(isa, format)?.a16))
+    product(isa, columns, columns <= A16_FEW, |isa| Some(arch::kernels(isa, format)?.a16))
 }
 
-/// Most columns for which an A8 product is formed [`FEW`] at a time. Unpacking to the panels of [`crate::panel`] costs
-/// the grids and tables of the i types as much as some sixty columns, the K types as much as some thirty. With rows in
-/// lanes ([`crate::lanes::many`]) it costs little, but columns come in sixteens: as much as nine of a few with tiles, as
-/// twelve without.
-fn a8_few(isa: Isa, format: FormatId) -> usize {
+/// Whether an A8 product of that many columns is formed [`FEW`] at a time, or by an entry for any number.
+///
+/// Unpacking to the panels of [`crate::panel`] costs the grids and tables of the i types as much as some sixty columns, the
+/// K types as much as some thirty. With rows in lanes ([`crate::lanes::many`]) it costs less; but columns come by sixteen or
+/// eight there, with tiles by sixteen, twelve or eight.
+fn a8_by_few(isa: Isa, format: FormatId, columns: usize) -> bool {
     use ninfer_formats::BlockKind as K;
-    match format.scheme() {
+    let most = match format.scheme() {
         _ if cfg!(not(target_arch = "x86_64")) => FEW,
-        _ if isa == Isa::AmxInt8 && arch::kernels(isa, format).is_some_and(|set| set.a8.many.is_some()) => 8,
-        _ if isa >= Isa::Avx512Vnni => 11,
+        _ if isa == Isa::AmxInt8 && arch::kernels(isa, format).is_some_and(|set| set.a8.many.is_some()) => 7,
+        _ if isa >= Isa::Avx512Vnni => return columns < 12 && columns != 8,
         Scheme::Gguf(K::Q2K | K::Q3K | K::Q4K | K::Q5K | K::Q6K) => 2 * FEW,
         Scheme::Gguf(K::Q8_0 | K::Q4_0 | K::Q5_0 | K::Q2_0) => FEW,
         Scheme::Gguf(_) => 4 * FEW,
         _ => FEW,
-    }
+    };
+    columns <= most
 }
 
 /// The A8 product of a format that has an integer path.
 pub(crate) fn a8(isa: Isa, format: FormatId, columns: usize) -> Picked<Product<A8Fn>> {
-    let of = |columns| product(isa, columns, a8_few(isa, format), |isa| Some(arch::kernels(isa, format)?.a8));
+    let of = |columns| {
+        let few = a8_by_few(isa, format, columns);
+        product(isa, columns, few, |isa| Some(arch::kernels(isa, format)?.a8))
+    };
     let mut picked = of(columns);
-    // Sixteen columns at a time: a few that are left over would cost as much.
+    // Sixteen columns at a time: twelve or more of them are as good as sixteen, fewer cost less by themselves, and for
+    // many groups it does not matter.
     let left = columns % LEFT;
     if cfg!(target_arch = "x86_64")
         && isa >= Isa::Avx512Vnni
         && picked.entry.width == Width::Many
-        && columns < 8 * LEFT
-        && (1..=a8_few(isa, format)).contains(&left)
+        && (LEFT..8 * LEFT).contains(&columns)
+        && (1..12).contains(&left)
     {
         let rest = of(left).entry;
         picked.entry.rest = Some((rest.width, rest.entry));

@@ -52,7 +52,7 @@ fn widths_threads_and_slices() {
                                     assert_eq!(ran.kernel, isa, "{format} T {t}: another token's kernel");
                                     let width = match t {
                                         1 => Width::One,
-                                        12.. if isa == Isa::Avx512Vnni => Width::Many,
+                                        8 | 12.. if isa == Isa::Avx512Vnni => Width::Many,
                                         _ => Width::Few,
                                     };
                                     assert_eq!(ran.width, Some(width), "{isa} {format} T {t}");

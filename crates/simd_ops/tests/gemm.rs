@@ -32,7 +32,7 @@ fn few(isa: Isa, format: FormatId, precision: Precision) -> usize {
     match (precision, format.scheme()) {
         _ if cfg!(not(target_arch = "x86_64")) => 8,
         (Precision::A16, _) | (_, Scheme::Direct(_) | Scheme::RowScaled(_)) => 8,
-        _ if isa == Isa::AmxInt8 && expected_kernel(isa, format, precision) == isa => 8,
+        _ if isa == Isa::AmxInt8 && expected_kernel(isa, format, precision) == isa => 7,
         _ if isa >= Isa::Avx512Vnni => 11,
         (_, Scheme::Gguf(K::Q2K | K::Q3K | K::Q4K | K::Q5K | K::Q6K)) => 32,
         (_, Scheme::Gguf(K::Q8_0 | K::Q4_0 | K::Q5_0 | K::Q2_0) | Scheme::Grouped(_) | Scheme::Nvfp4) => 16,
@@ -107,11 +107,12 @@ fn panels_of_rows_chunks_of_k_and_groups_of_columns() {
     }
 }
 
-/// From nine columns on the entries with rows in lanes take sixteen at a time, and leave a few to those for a few.
+/// The entries with rows in lanes take sixteen columns at a time, or twelve or eight, and leave a few to those for a few.
 #[test]
 fn groups_of_columns_and_what_is_left_over() {
     for format in float_formats() {
         let shapes = [
+            (40, 320, 8),
             (17, 544, 9),
             (70, 288, 12),
             (33, 1056, 17),

@@ -136,7 +136,7 @@ impl Packed {
         self.d.resize(groups * blocks, Line([0.0; GROUP]));
         self.start.resize(groups * blocks * starts::<S>(), Line([0; GROUP]));
         self.sums.resize(groups * blocks * sums::<S>(), Line([0.0; GROUP]));
-        for t in 0..groups * GROUP {
+        for t in 0..columns.len().next_multiple_of(8) {
             // A column that does not exist has the values of another, and a result that nobody reads.
             let column = x.column((columns.start + t).min(columns.end - 1));
             let lane = t % GROUP;
@@ -250,7 +250,7 @@ pub(crate) struct Steps<U, T, M> {
 }
 
 /// The product of the view's rows and the columns; see [`crate::kernels::A8Fn`]. Activations lie `BY_COLUMNS` or by
-/// fours.
+/// fours. Of a group's columns the steps must take all that exist; the next multiple of eight has activations.
 #[inline(always)]
 pub(crate) fn many<V: Wide, S: Codes, const BY_COLUMNS: bool>(
     v: V,

@@ -30,8 +30,10 @@ avx512_vnni_entry! {
     pub(super) fn wide<S: Codes>(
         view: &TensorView<'_>, x: &Q8_1, columns: Range<usize>, out: &mut Tile<'_>, scratch: &mut Scratch,
     ) {
+        // Fewer columns than a group take less time.
+        let width = columns.len().next_multiple_of(4).clamp(8, 16);
         // SAFETY: this is an entry of the token, which is available only if tiles are.
-        let tiles = unsafe { Tiles::new(8) };
+        let tiles = unsafe { Tiles::new(8, width as u8) };
         // Closures of this function are compiled for its features; the bare functions would not be.
         let steps = Steps {
             unpack: |w: &[_], h: &[_], to: &mut [_]| unpack::<S, true>(w, h, to),
@@ -43,8 +45,11 @@ avx512_vnni_entry! {
                     (false, false) => terms::<true, false>(&tiles, blocks, x, ahead, acc),
                 }
             },
-            minima: |blocks: &[Block], x: Group<'_>, min: &mut Chains| {
-                if S::SPLIT { minima::<true>(blocks, x, min) } else { minima::<false>(blocks, x, min) }
+            minima: |blocks: &[Block], x: Group<'_>, min: &mut Chains| match (S::SPLIT, width) {
+                (true, 8) => minima::<true, 8>(blocks, x, min),
+                (true, _) => minima::<true, 16>(blocks, x, min),
+                (false, 8) => minima::<false, 8>(blocks, x, min),
+                (false, _) => minima::<false, 16>(blocks, x, min),
             },
         };
         many::<_, S, true>(Vnni(()), view, x, columns, out, &mut scratch.lanes.many, &steps);
@@ -70,8 +75,8 @@ avx512_vnni_entry! {
                 )
             };
         }
-        // SAFETY: reads the 512 bytes of `x`, 32 a column, and those of `codes`; writes the 1024 bytes of `out`. The
-        // tiles are configured (`Tiles`) and used nowhere else.
+        // SAFETY: reads the 512 bytes of `x`, 32 a column, and those of `codes`, and writes the 1024 bytes of `out`, or for
+        // fewer rows fewer. The tiles are configured (`Tiles`) and used nowhere else.
         unsafe {
             if UNSIGNED { tiles!("tdpbsud") } else { tiles!("tdpbssd") }
         }
@@ -127,19 +132,37 @@ avx512_vnni_entry! {
                 sums::<UNSIGNED>(tiles, &x.codes[b], &blocks[b].codes, &mut kept[0]);
             }
         }
-        let mut a = [_mm512_setzero_ps(); 16];
+        // SAFETY: the loop above has written as many rows of a tile as tiles have for every block below `count`.
+        unsafe {
+            match tiles.rows() {
+                8 => add::<SCALED, 8>(&kept[..count], blocks, x, ahead, acc),
+                12 => add::<SCALED, 12>(&kept[..count], blocks, x, ahead, acc),
+                16 => add::<SCALED, 16>(&kept[..count], blocks, x, ahead, acc),
+                rows => unreachable!("tiles of {rows} rows"),
+            }
+        }
+    }
+
+    /// Adds the terms of the first `N` columns.
+    ///
+    /// # Safety
+    /// Their sums in `kept` must have been written.
+    #[inline]
+    unsafe fn add<const SCALED: bool, const N: usize>(
+        kept: &[MaybeUninit<Sums>], blocks: &[Block], x: Group<'_>, ahead: Ahead<'_>, acc: &mut Chains,
+    ) {
+        const { assert!(N <= 16) };
+        let mut a = [_mm512_setzero_ps(); N];
         for (a, from) in a.iter_mut().zip(acc.iter()) {
             *a = load(from);
         }
-        for b in 0..count {
-            // SAFETY: the loop above has written a tile for every block below `count`.
-            let sums = unsafe { kept[b].assume_init_ref() };
-            let (d, d_x) = (load(&blocks[b].d[0]), &x.d[b].0);
-            let factors = load(&blocks[b].factors[0]);
+        for (b, (kept, block)) in kept.iter().zip(blocks).enumerate() {
+            let (d, d_x) = (load(&block.d[0]), &x.d[b].0);
+            let factors = load(&block.factors[0]);
             ahead.fetch(b);
-            for c in 0..16 {
-                // SAFETY: reads the 64 bytes of the column, which are aligned to 64.
-                let isum = unsafe { _mm512_load_si512(sums[c].0.as_ptr().cast()) };
+            for c in 0..N {
+                // SAFETY: reads the 64 bytes of the column, which are aligned to 64, and written as the caller promises.
+                let isum = unsafe { _mm512_load_si512(kept.as_ptr().cast::<Line<[i32; 16]>>().add(c).cast()) };
                 let mut isum = _mm512_cvtepi32_ps(isum);
                 if SCALED {
                     isum = _mm512_mul_ps(isum, factors);

@@ -80,31 +80,39 @@ struct Config {
     rows: [u8; 16],
 }
 
-/// This thread's tiles, configured; released when dropped. Tiles 0 and 3 hold sixteen rows of `4 * depth` bytes,
-/// 1 and 4 `depth` rows of 64, 2, 5, 6 and 7 sixteen rows of 64.
-pub(super) struct Tiles(PhantomData<*mut ()>);
+/// This thread's tiles, configured; released when dropped. Tiles 0 and 3 hold [`Tiles::rows`] rows of `4 * depth` bytes,
+/// 1 and 4 `depth` rows of 64, 2, 5, 6 and 7 as many as the first of 64.
+pub(super) struct Tiles {
+    rows: u8,
+    _thread: PhantomData<*mut ()>,
+}
 
 impl Tiles {
     /// Configures the tiles.
     ///
     /// # Safety
     /// [`available`] is true.
-    pub(super) unsafe fn new(depth: u8) -> Self {
-        assert!((1..=16).contains(&depth));
+    pub(super) unsafe fn new(depth: u8, rows: u8) -> Self {
+        assert!((1..=16).contains(&depth) && (1..=16).contains(&rows));
         let mut config =
             Config { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
         for t in 0..8 {
             (config.rows[t], config.row_bytes[t]) = match t {
-                0 | 3 => (16, 4 * u16::from(depth)),
+                0 | 3 => (rows, 4 * u16::from(depth)),
                 1 | 4 => (depth, 64),
-                _ => (16, 64),
+                _ => (rows, 64),
             };
         }
         // SAFETY: the configuration is valid for palette 1, which `available` has checked; reads its 64 bytes.
         unsafe {
             std::arch::asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack, readonly, preserves_flags));
         }
-        Self(PhantomData)
+        Self { rows, _thread: PhantomData }
+    }
+
+    /// Rows of the tiles that are not a second factor.
+    pub(super) fn rows(&self) -> usize {
+        self.rows.into()
     }
 }
 

@@ -21,25 +21,32 @@ const WHOLE: u8 = Factors::Whole as u8;
 const HALVES: u8 = Factors::Halves as u8;
 const TERMS: u8 = Factors::Terms as u8;
 
-/// Integer sums of sixteen columns.
-type Sums = [__m512i; 16];
-
 avx512_vnni_entry! {
     /// See [`crate::kernels::A8Fn`].
     pub(in crate::arch::x86_64) fn wide<S: Codes>(
         view: &TensorView<'_>, x: &Q8_1, columns: Range<usize>, out: &mut Tile<'_>, scratch: &mut Scratch,
     ) {
+        let few = columns.len() <= 8;
         // Closures of this function are compiled for its features; the bare functions would not be.
         let steps = Steps {
             unpack: |w: &[_], h: &[_], to: &mut [_]| unpack::<S, false>(w, h, to),
-            terms: |blocks: &[Block], x: Group<'_>, ahead: Ahead<'_>, acc: &mut Chains| match factors::<S>() {
-                Factors::None => terms::<NONE>(blocks, x, ahead, acc),
-                Factors::Whole => terms::<WHOLE>(blocks, x, ahead, acc),
-                Factors::Halves => terms::<HALVES>(blocks, x, ahead, acc),
-                Factors::Terms => terms::<TERMS>(blocks, x, ahead, acc),
+            terms: |blocks: &[Block], x: Group<'_>, ahead: Ahead<'_>, acc: &mut Chains| {
+                match (factors::<S>(), few) {
+                    (Factors::None, false) => terms::<NONE, 16>(blocks, x, ahead, acc),
+                    (Factors::Whole, false) => terms::<WHOLE, 16>(blocks, x, ahead, acc),
+                    (Factors::Halves, false) => terms::<HALVES, 16>(blocks, x, ahead, acc),
+                    (Factors::Terms, false) => terms::<TERMS, 16>(blocks, x, ahead, acc),
+                    (Factors::None, true) => terms::<NONE, 8>(blocks, x, ahead, acc),
+                    (Factors::Whole, true) => terms::<WHOLE, 8>(blocks, x, ahead, acc),
+                    (Factors::Halves, true) => terms::<HALVES, 8>(blocks, x, ahead, acc),
+                    (Factors::Terms, true) => terms::<TERMS, 8>(blocks, x, ahead, acc),
+                }
             },
-            minima: |blocks: &[Block], x: Group<'_>, min: &mut Chains| {
-                if S::SPLIT { minima::<true>(blocks, x, min) } else { minima::<false>(blocks, x, min) }
+            minima: |blocks: &[Block], x: Group<'_>, min: &mut Chains| match (S::SPLIT, few) {
+                (true, false) => minima::<true, 16>(blocks, x, min),
+                (false, false) => minima::<false, 16>(blocks, x, min),
+                (true, true) => minima::<true, 8>(blocks, x, min),
+                (false, true) => minima::<false, 8>(blocks, x, min),
             },
         };
         many::<_, S, false>(Vnni(()), view, x, columns, out, &mut scratch.lanes.many, &steps);
@@ -69,7 +76,7 @@ avx512_vnni_entry! {
     /// Written out because the order matters: left to itself the compiler runs the columns' chains one after the other,
     /// and the latency of the instruction shows.
     #[inline]
-    fn dots(sums: &mut Sums, codes: &Line<Words>, x: &[[i8; 4]; 16]) {
+    fn dots(sums: &mut [__m512i; 16], codes: &Line<Words>, x: &[[i8; 4]; 16]) {
         let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h, mut i, mut j, mut k, mut l, mut m, mut n, mut o, mut r] =
             *sums;
         // SAFETY: reads the 64 bytes of `codes`, which are aligned to 64, and those of `x`. Only the named registers
@@ -116,28 +123,68 @@ avx512_vnni_entry! {
         *sums = [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, r];
     }
 
-    /// The integer sums of the fours `FROM..TO` of a block.
+    /// The same with the first eight columns.
     #[inline]
-    fn sums<const FROM: usize, const TO: usize>(block: &Block, x: &X, start: &Line<[i32; 16]>) -> Sums {
-        let mut sums = [_mm512_setzero_si512(); 16];
+    fn dots_of_eight(sums: &mut [__m512i; 8], codes: &Line<Words>, x: &[[i8; 4]; 16]) {
+        let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = *sums;
+        // SAFETY: as `dots`, of `x` the first 32 bytes.
+        unsafe {
+            std::arch::asm!(
+                "vpdpbusd {a}, {w}, dword ptr [{p}]{{1to16}}",
+                "vpdpbusd {b}, {w}, dword ptr [{p} + 4]{{1to16}}",
+                "vpdpbusd {c}, {w}, dword ptr [{p} + 8]{{1to16}}",
+                "vpdpbusd {d}, {w}, dword ptr [{p} + 12]{{1to16}}",
+                "vpdpbusd {e}, {w}, dword ptr [{p} + 16]{{1to16}}",
+                "vpdpbusd {f}, {w}, dword ptr [{p} + 20]{{1to16}}",
+                "vpdpbusd {g}, {w}, dword ptr [{p} + 24]{{1to16}}",
+                "vpdpbusd {h}, {w}, dword ptr [{p} + 28]{{1to16}}",
+                p = in(reg) x.as_ptr(),
+                w = in(zmm_reg) _mm512_load_si512(codes.0.as_ptr().cast()),
+                a = inout(zmm_reg) a,
+                b = inout(zmm_reg) b,
+                c = inout(zmm_reg) c,
+                d = inout(zmm_reg) d,
+                e = inout(zmm_reg) e,
+                f = inout(zmm_reg) f,
+                g = inout(zmm_reg) g,
+                h = inout(zmm_reg) h,
+                options(pure, readonly, nostack, preserves_flags),
+            );
+        }
+        *sums = [a, b, c, d, e, f, g, h];
+    }
+
+    /// The integer sums of the fours `FROM..TO` of a block with the first `N` columns, 8 or 16.
+    #[inline]
+    fn sums<const FROM: usize, const TO: usize, const N: usize>(
+        block: &Block, x: &X, start: &Line<[i32; 16]>,
+    ) -> [__m512i; N] {
+        let mut sums = [_mm512_setzero_si512(); N];
         for (sum, &start) in sums.iter_mut().zip(&start.0) {
             *sum = _mm512_set1_epi32(start);
         }
         for q in FROM..TO {
-            dots(&mut sums, &block.codes[q], &x.0[q]);
+            if let Some(sums) = sums.first_chunk_mut::<16>() {
+                dots(sums, &block.codes[q], &x.0[q]);
+            } else if let Some(sums) = sums.first_chunk_mut::<8>() {
+                dots_of_eight(sums, &block.codes[q], &x.0[q]);
+            }
         }
         sums
     }
 
     #[inline(never)]
-    fn terms<const FACTORS: u8>(blocks: &[Block], x: Group<'_>, ahead: Ahead<'_>, acc: &mut Chains) {
+    fn terms<const FACTORS: u8, const N: usize>(
+        blocks: &[Block], x: Group<'_>, ahead: Ahead<'_>, acc: &mut Chains,
+    ) {
+        const { assert!(N == 8 || N == 16) };
         let each = blocks.iter().zip(x.codes).zip(x.d);
         for (b, ((block, codes), d_x)) in each.enumerate() {
             ahead.fetch(b);
             let d = load(&block.d[0]);
             if FACTORS == NONE || FACTORS == WHOLE {
-                let sums = sums::<0, 8>(block, codes, &x.start[b]);
-                for c in 0..16 {
+                let sums = sums::<0, 8, N>(block, codes, &x.start[b]);
+                for c in 0..N {
                     let mut isum = _mm512_cvtepi32_ps(sums[c]);
                     if FACTORS == WHOLE {
                         isum = _mm512_mul_ps(isum, load(&block.factors[0]));
@@ -147,9 +194,9 @@ avx512_vnni_entry! {
                     store(&mut acc[c], sum);
                 }
             } else {
-                let low = sums::<0, 4>(block, codes, &x.start[2 * b]);
-                let mut kept = [Line([0.0; 16]); 16];
-                for c in 0..16 {
+                let low = sums::<0, 4, N>(block, codes, &x.start[2 * b]);
+                let mut kept = [Line([0.0; 16]); N];
+                for c in 0..N {
                     let low = _mm512_cvtepi32_ps(low[c]);
                     let low = if FACTORS == HALVES {
                         _mm512_mul_ps(low, load(&block.factors[0]))
@@ -159,8 +206,8 @@ avx512_vnni_entry! {
                     };
                     store(&mut kept[c], low);
                 }
-                let high = sums::<4, 8>(block, codes, &x.start[2 * b + 1]);
-                for c in 0..16 {
+                let high = sums::<4, 8, N>(block, codes, &x.start[2 * b + 1]);
+                for c in 0..N {
                     let (high, kept) = (_mm512_cvtepi32_ps(high[c]), load(&kept[c]));
                     let d_x = _mm512_set1_ps(d_x.0[c]);
                     let sum = if FACTORS == HALVES {
@@ -175,10 +222,13 @@ avx512_vnni_entry! {
         }
     }
 
-    /// Adds the minima of a chunk's blocks.
+    /// Adds the minima of a chunk's blocks to the chains of the first `N` columns.
     #[inline(never)]
-    pub(in crate::arch::x86_64) fn minima<const SPLIT: bool>(blocks: &[Block], x: Group<'_>, min: &mut Chains) {
-        let mut m = [_mm512_setzero_ps(); 16];
+    pub(in crate::arch::x86_64) fn minima<const SPLIT: bool, const N: usize>(
+        blocks: &[Block], x: Group<'_>, min: &mut Chains,
+    ) {
+        const { assert!(N <= 16) };
+        let mut m = [_mm512_setzero_ps(); N];
         for (m, from) in m.iter_mut().zip(min.iter()) {
             *m = load(from);
         }
