@@ -134,6 +134,10 @@ pub(crate) struct Scratch {
     /// For unpacked runs of 32 values.
     pub runs: Vec<crate::scalar::Run>,
     /// For matrix-matrix products.
+    #[cfg_attr(
+        not(any(target_arch = "x86_64", target_arch = "aarch64")),
+        allow(dead_code, reason = "for kernels that a target may lack")
+    )]
     pub panels: crate::panel::Memory,
     /// For products of one or a few columns, rows in lanes.
     #[cfg_attr(
@@ -142,6 +146,10 @@ pub(crate) struct Scratch {
     )]
     pub lanes: crate::lanes::Memory,
     /// For A16 matrix-matrix products.
+    #[cfg_attr(
+        not(any(target_arch = "x86_64", target_arch = "aarch64")),
+        allow(dead_code, reason = "for kernels that a target may lack")
+    )]
     pub panel16: crate::panel16::Memory,
     /// For products of one or a few columns on AArch64.
     #[cfg(target_arch = "aarch64")]

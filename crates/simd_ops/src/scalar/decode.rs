@@ -63,6 +63,10 @@ pub(crate) fn run<'a>(parts: &RowParts<'a>, k: &Range<usize>) -> RowParts<'a> {
 
 /// Direct words to binary32, bit for bit; integers are copied as words.
 #[inline(always)]
+#[cfg_attr(
+    not(any(target_arch = "x86_64", target_arch = "aarch64")),
+    allow(dead_code, reason = "for kernels that a target may lack")
+)]
 pub(crate) fn direct(kind: DirectKind, bytes: &[u8], out: &mut [f32]) {
     match kind {
         DirectKind::Bf16 => {
