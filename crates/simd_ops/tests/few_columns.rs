@@ -205,9 +205,14 @@ fn largest_sums() {
                 matmul(&w.view(), Activations::F32(&x), Precision::A8, &mut expected, &on(Isa::Scalar))
                     .unwrap();
                 for isa in available() {
-                    let mut out = vec![0.0; 2 * n];
-                    matmul(&w.view(), Activations::F32(&x), Precision::A8, &mut out, &on(isa)).unwrap();
-                    assert_eq!(words(&out), words(&expected), "{isa} {format} {byte:#x}");
+                    // Both columns, and each by the kernel for one.
+                    for columns in [0..2, 0..1, 1..2] {
+                        let mut out = vec![0.0; columns.len() * n];
+                        let x = Activations::F32(&x[columns.start * k..columns.end * k]);
+                        matmul(&w.view(), x, Precision::A8, &mut out, &on(isa)).unwrap();
+                        let expected = &expected[columns.start * n..columns.end * n];
+                        assert_eq!(words(&out), words(expected), "{isa} {format} {byte:#x} {columns:?}");
+                    }
                 }
             }
         }

@@ -25,6 +25,24 @@ pub(crate) fn fetch(address: *const u8) {
     let _ = address;
 }
 
+/// The address, by a way that the compiler does not see through. Rows at equal distances read in a loop become a pointer
+/// each otherwise, all of them in memory as they are too many; this leaves few, and the rest to addressing modes.
+#[inline(always)]
+#[allow(clippy::pointers_in_nomem_asm_block, reason = "nothing is read or written")]
+pub(crate) fn opaque(address: *const u8) -> *const u8 {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        let mut out = address;
+        // SAFETY: no instruction at all.
+        unsafe {
+            std::arch::asm!("/* {0} */", inout(reg) out, options(pure, nomem, nostack, preserves_flags));
+        }
+        out
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    address
+}
+
 /// As [`fetch`], to the second-level cache: for lines that will be wanted much later.
 #[inline(always)]
 pub(crate) fn fetch_early(address: *const u8) {

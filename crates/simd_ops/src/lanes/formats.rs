@@ -78,6 +78,8 @@ pub(crate) trait Codes: Turn {
     fn unpack_beside<V: Quads, const B: usize>(v: V, _unit: Unit<'_>) -> [V::I; 8] {
         [v.zero(); 8]
     }
+    /// Whether [`super::Activation::eights`] are wanted.
+    const EIGHTS: bool = false;
     /// Start values of a sum that is not split, for the offset in force.
     #[inline(always)]
     fn start(offset: i32, sum: i32) -> [i32; 2] {

@@ -38,23 +38,44 @@ static S3: Table<4, 512> = plus(&IQ3_S, OFFSET);
 /// `8 * grid + 8`: one more or less is added.
 static ONE: Table<8, 2048> = plus(&IQ1_TIMES_8, 8);
 
+/// The parity of four bits, as the upper bit of a byte.
+static PARITY: [u8; 16] = {
+    let mut out = [0; 16];
+    let mut i = 0;
+    while i < 16 {
+        out[i] = (i.count_ones() as u8 & 1) << 7;
+        i += 1;
+    }
+    out
+};
+
 /// Four indices of seven bits to bytes of eight sign bits: the eighth is the parity of the others.
 #[inline(always)]
 fn with_parity<V: Vector>(v: V, s: V::I) -> V::I {
-    // Bit 0 of a byte gathers its own bits only; what neighbours shift into the others is masked off.
-    let p = v.xor(s, v.shift::<4>(s));
-    let p = v.xor(p, v.shift::<2>(p));
-    let p = v.xor(p, v.shift::<1>(p));
-    v.or(s, v.shift::<-7>(v.and(p, v.bytes(1))))
+    let high = v.and(v.shift::<4>(s), v.bytes(7));
+    v.xor(v.xor(s, v.look_up(&PARITY, s)), v.look_up(&PARITY, high))
 }
 
 /// Four fields of seven bits, to the bytes of a word.
 #[inline(always)]
 fn seven_bits<V: Vector>(v: V, a: V::I) -> V::I {
-    let low = v.or(bits(v, a, 0, 0x7f), bits(v, a, -1, 0x7f00));
-    let high = v.or(bits(v, a, -2, 0x7f_0000), bits(v, a, -3, 0x7f00_0000));
-    v.or(low, high)
+    // Two fields to each half word, and then one to each byte.
+    let a = v.select(v.ints(0xffff), a, v.shift::<-2>(a));
+    v.and(v.select(v.ints(0xff_00ff), a, v.shift::<-1>(a)), v.bytes(0x7f))
 }
+
+/// Byte `i` of every word.
+#[inline(always)]
+fn byte<V: Vector>(v: V, words: V::I, i: usize) -> V::I {
+    match i {
+        0 => v.and(words, v.ints(0xff)),
+        3 => v.shift::<24>(words),
+        _ => v.pick(words, [i as u8, ZERO, ZERO, ZERO]),
+    }
+}
+
+/// No byte, for [`Vector::pick`].
+const ZERO: u8 = 0x80;
 
 /// `2 s + 1`.
 #[inline(always)]
@@ -108,7 +129,7 @@ impl Codes for Ggml<gguf::Iq2Xxs> {
         let signs = v.signs(with_parity(v, seven_bits(v, a)));
         let mut w = [[q; 2]; 4];
         for (e, w) in w.iter_mut().enumerate() {
-            *w = v.negate8(v.entries8(&XXS2.0, bits(v, q, 8 * e as i32, 0xff)), signs, e);
+            *w = v.negate8(v.entries8(&XXS2.0, byte(v, q, e)), signs, e);
         }
         w
     } }
@@ -139,10 +160,10 @@ impl Codes for Ggml<gguf::Iq2Xs> {
     const POWER: f32 = 0.125;
     entries! { |v, u, B| {
         let q = [u.word(v, 2 * B), u.word(v, 2 * B + 1)];
-        let low = v.or(bits(v, q[0], 9, 0x7f), bits(v, q[0], 17, 0x7f00));
-        let high = v.or(bits(v, q[1], -7, 0x7f_0000), bits(v, q[1], 1, 0x7f00_0000));
-        let signs = v.signs(with_parity(v, v.or(low, high)));
-        let mut w = [[low; 2]; 4];
+        // The upper seven bits of the half words.
+        let upper = v.or(v.pick(q[0], [1, 3, ZERO, ZERO]), v.pick(q[1], [ZERO, ZERO, 1, 3]));
+        let signs = v.signs(with_parity(v, v.and(v.shift::<1>(upper), v.bytes(0x7f))));
+        let mut w = [[upper; 2]; 4];
         for (e, w) in w.iter_mut().enumerate() {
             let index = bits(v, q[e / 2], (e % 2 * 16) as i32, 511);
             *w = v.negate8(v.entries8(&XS2.0, index), signs, e);
@@ -166,7 +187,7 @@ impl Codes for Ggml<gguf::Iq2S> {
         for (e, w) in w.iter_mut().enumerate() {
             // Two bits above the eight.
             let high = bits(v, high, (B % 4 * 8 + 2 * e) as i32 - 8, 0x300);
-            let index = v.or(bits(v, q, 8 * e as i32, 0xff), high);
+            let index = v.or(byte(v, q, e), high);
             *w = v.negate8(v.entries8(&S2.0, index), signs, e);
         }
         w
@@ -196,7 +217,7 @@ impl Codes for Ggml<gguf::Iq3Xxs> {
         let signs = with_parity(v, seven_bits(v, u.word(v, 16 + B)));
         let mut w = [signs; 8];
         for (j, w) in w.iter_mut().enumerate() {
-            *w = v.entries4(&XXS3.0, bits(v, q[j / 4], (j % 4 * 8) as i32, 0xff));
+            *w = v.entries4(&XXS3.0, byte(v, q[j / 4], j % 4));
         }
         signed4(v, w, signs)
     } }
@@ -219,7 +240,7 @@ impl Codes for Ggml<gguf::Iq3S> {
         let mut w = [high; 8];
         for (j, w) in w.iter_mut().enumerate() {
             let ninth = bits(v, high, (B % 4 * 8 + j) as i32 - 8, 0x100);
-            *w = v.entries4(&S3.0, v.or(bits(v, q[j / 4], (j % 4 * 8) as i32, 0xff), ninth));
+            *w = v.entries4(&S3.0, v.or(byte(v, q[j / 4], j % 4), ninth));
         }
         signed4(v, w, u.word(v, 16 + B))
     } }
@@ -269,7 +290,7 @@ impl Codes for Ggml<gguf::Iq1S> {
         let mut w = [[q; 2]; 4];
         for (e, w) in w.iter_mut().enumerate() {
             let high = bits(v, high, (B % 2 * 16 + 3 * e) as i32 - 8, 0x700);
-            *w = v.entries8(&ONE.0, v.or(bits(v, q, 8 * e as i32, 0xff), high));
+            *w = v.entries8(&ONE.0, v.or(byte(v, q, e), high));
         }
         (w, high)
     }
@@ -293,17 +314,41 @@ impl Codes for Ggml<gguf::Iq1M> {
     const RANGE: u32 = 18;
     const FACTORS: Factors = Factors::Halves;
     const POWER: f32 = 0.125;
-    entries! { |v, u, B| {
+    const EIGHTS: bool = true;
+
+    /// Entries of `8 * grid + 8`, and what says (bits 3, 7, 11 and 15) whether they are for `8 * grid - 1` instead of
+    /// `8 * grid + 1`: twice the sum of an entry's activations is added for those that are not.
+    type Unpacked<V: Vector> = ([[V::I; 2]; 4], V::I);
+
+    #[inline(always)]
+    fn flat<V: Wide>(v: V, w: &Self::Unpacked<V>) -> [V::I; 8] {
+        let mut entries = w.0;
+        for (e, entry) in entries.iter_mut().enumerate() {
+            *entry = v.add8(*entry, w.1, 8 << (4 * e), v.bytes(0), v.bytes(2));
+        }
+        flat(v, &entries)
+    }
+
+    #[inline(always)]
+    fn unpack<V: Vector, const B: usize>(v: V, u: Unit<'_>) -> Self::Unpacked<V> {
         let (q, high) = (u.word(v, B), u.word(v, 8 + B / 2));
-        let (plus, minus) = (v.bytes(2), v.bytes(0));
+        let high = if B.is_multiple_of(2) { high } else { v.shift::<16>(high) };
         let mut w = [[q; 2]; 4];
         for (e, w) in w.iter_mut().enumerate() {
-            let at = B % 2 * 16 + 4 * e;
-            let index = v.or(bits(v, q, 8 * e as i32, 0xff), bits(v, high, at as i32 - 8, 0x700));
-            *w = v.add8(v.entries8(&ONE.0, index), high, 8 << at, minus, plus);
+            let high = bits(v, high, 4 * e as i32 - 8, 0x700);
+            *w = v.entries8(&ONE.0, v.or(byte(v, q, e), high));
         }
-        w
-    } }
+        (w, high)
+    }
+
+    #[inline(always)]
+    fn sums<V: Vector, const B: usize>(v: V, w: &Self::Unpacked<V>, x: &Activation) -> [V::I; 2] {
+        let mut start = [v.ints(x.start[0]), v.ints(x.start[1])];
+        for (e, &twice) in x.eights.iter().enumerate() {
+            start[e / 2] = v.add_where_clear(start[e / 2], w.1, 8 << (4 * e), twice);
+        }
+        [v.pair_dots::<0, 2>(&w.0, &x.codes, start[0]), v.pair_dots::<2, 4>(&w.0, &x.codes, start[1])]
+    }
 
     #[inline(always)]
     fn scales<V: Vector>(v: V, u: Unit<'_>) -> [V::F; 2] {

@@ -14,6 +14,7 @@
     allow(dead_code, unused_imports, unused_macros, reason = "other targets have no such kernels yet")
 )]
 
+mod along;
 mod driver;
 mod formats;
 mod grids;
@@ -23,11 +24,12 @@ mod native;
 mod single;
 mod vector;
 
+pub(crate) use along::{Along, Early, Lengthwise, along};
 pub(crate) use driver::{Chains, chunk, prepared, product, spread, turn_all};
 pub(crate) use formats::{Codes, Factors, Ggml};
 pub(crate) use native::{Grouped, Nvfp4};
 pub(crate) use single::{Lay, Quads, single, single_beside, single_prepared};
-pub(crate) use vector::{Vector, Wide, safe};
+pub(crate) use vector::{Places, Vector, Wide, safe};
 
 use std::ops::Range;
 
@@ -134,6 +136,8 @@ pub(crate) struct Activation {
     pub sum: f32,
     /// Sums of the codes of the halves.
     pub halves: [f32; 2],
+    /// Twice the sums of eight codes each.
+    pub eights: [i32; 4],
 }
 
 /// What a thread keeps for these products.
@@ -143,6 +147,8 @@ pub(crate) struct Memory {
     pub x: Vec<Activation>,
     /// Activations of one column, for rows that are not turned.
     pub beside: Vec<single::Beside>,
+    /// Activations of one column, for rows that are read along.
+    pub along: Vec<Along>,
     /// Words of a chunk, `[units][words]`.
     pub words: Vec<Line<Words>>,
     /// Half words of a chunk.
@@ -184,6 +190,11 @@ impl Memory {
                 to.d = d;
                 to.sum = (low + high) as f32 * d;
                 to.halves = [low as f32, high as f32];
+                if S::EIGHTS {
+                    for (to, codes) in to.eights.iter_mut().zip(codes.as_chunks::<8>().0) {
+                        *to = 2 * codes.iter().map(|&x| i32::from(x)).sum::<i32>();
+                    }
+                }
             }
         }
     }

@@ -2,9 +2,9 @@
 //!
 //! The loop over blocks is written out with the chains in registers, and every run of bytes is taken where the first
 //! block needs it, so that loads of one block overlap the arithmetic of another. Sixteen rows side by side are more
-//! streams than a machine follows well. But a tile's rows lie behind each other in memory: while one tile is worked
-//! on, the bytes of a later one are fetched in the order of memory, to the second-level cache. (Measured: hints for
-//! the same rows further on, or to the first level, are worse than none where the weights are in a cache.)
+//! streams than a machine follows well where several lie in one page of memory. But a tile's rows lie behind each
+//! other: while one tile is worked on, the bytes of a later one are fetched in the order of memory, to the
+//! second-level cache. Longer rows are better left alone. (Measured both.)
 //!
 //! Where a format's codes can be unpacked byte by byte ([`Lay`]), runs of bytes are not turned: sixteen bytes of
 //! four rows fill a vector, the activations are repeated for each, and the four partial sums of a row are added
@@ -15,7 +15,7 @@ use ninfer_formats::TensorView;
 
 use super::driver::{Column, add, finish, scales_of, term};
 use super::formats::{Codes, Unit};
-use super::{Activation, HalfLine, Line, Memory, ROWS, Rows, Turned, Vector, Words};
+use super::{Activation, HalfLine, Line, Memory, Places, ROWS, Rows, Turned, Vector, Words};
 use crate::arch::fetch_early;
 use crate::q8_1::Q8_1;
 use crate::tile::Tile;
@@ -66,7 +66,7 @@ pub(crate) trait Quads: Vector {
     ///
     /// # Safety
     /// As of [`Vector::turn_at`].
-    unsafe fn lay_at(self, rows: *const u8, stride: usize, out: &mut [Line<Words>; 4]);
+    unsafe fn lay_at(self, rows: Places, out: &mut [Line<Words>; 4]);
     /// Four numbers, for every row.
     fn four(self, numbers: &[i32; 4]) -> Self::I;
     /// `acc` plus the products of four bytes each.
@@ -143,7 +143,7 @@ pub(crate) trait Way<V: Vector, S: Codes> {
     ///
     /// # Safety
     /// As of [`Vector::turn_at`].
-    unsafe fn place(v: V, i: usize, rows: *const u8, stride: usize, out: &mut [Line<Words>; 4]);
+    unsafe fn place(v: V, i: usize, rows: Places, out: &mut [Line<Words>; 4]);
     /// The integer sums of block `B` of a unit.
     fn sums<const B: usize>(v: V, unit: Unit<'_>, x: &Self::X) -> [V::I; 2];
 }
@@ -155,9 +155,9 @@ impl<V: Vector, S: Codes> Way<V, S> for Turning {
     type X = Activation;
 
     #[inline(always)]
-    unsafe fn place(v: V, _i: usize, rows: *const u8, stride: usize, out: &mut [Line<Words>; 4]) {
+    unsafe fn place(v: V, _i: usize, rows: Places, out: &mut [Line<Words>; 4]) {
         // SAFETY: the caller's promise.
-        unsafe { v.turn_at(rows, stride, out) };
+        unsafe { v.turn_at(rows, out) };
     }
 
     #[inline(always)]
@@ -173,9 +173,9 @@ impl<V: Quads, S: Codes> Way<V, S> for Laying {
     type X = Beside;
 
     #[inline(always)]
-    unsafe fn place(v: V, i: usize, rows: *const u8, stride: usize, out: &mut [Line<Words>; 4]) {
+    unsafe fn place(v: V, i: usize, rows: Places, out: &mut [Line<Words>; 4]) {
         // SAFETY: the caller's promise.
-        unsafe { if Some(i) == S::HEAD { v.turn_at(rows, stride, out) } else { v.lay_at(rows, stride, out) } }
+        unsafe { if Some(i) == S::HEAD { v.turn_at(rows, out) } else { v.lay_at(rows, out) } }
     }
 
     #[inline(always)]
@@ -225,25 +225,32 @@ pub(crate) fn single_beside<V: Quads, S: Codes>(
 
 /// Bytes between what is read and what is fetched early, about.
 const AHEAD: usize = 1 << 16;
+/// Rows of so many bytes are left to the machine, which follows one stream in a page of memory: hints slow it then.
+const LONG: usize = 4096;
 
 /// Where the planes of the tile lie that is to be fetched while the one of `rows` is worked on, `left` rows before the
-/// end; of the same tile if there is none.
+/// end; of the same tile if there is none. Null if nothing is to be fetched.
 #[inline(always)]
-fn later(rows: &Rows<'_>, left: usize) -> [*const u8; 3] {
-    let tile = ROWS * rows.stride.iter().max().copied().unwrap_or(0);
-    // Tiles so large would push each other out of the cache.
-    let tiles = if tile > 4 * AHEAD { 0 } else { AHEAD / tile.max(1) + 1 };
-    let tiles = if left >= (tiles + 1) * ROWS { tiles } else { 0 };
+pub(super) fn later(rows: &Rows<'_>, left: usize) -> [*const u8; 3] {
+    let stride = rows.stride.iter().max().copied().unwrap_or(0);
     let mut out = [std::ptr::null(); 3];
-    for (p, out) in out.iter_mut().enumerate() {
-        *out = rows.bytes[p].as_ptr().wrapping_add(tiles * ROWS * rows.stride[p]);
+    if stride < LONG {
+        let tile = ROWS * stride;
+        let tiles = AHEAD / tile.max(1) + 1;
+        let tiles = if left >= (tiles + 1) * ROWS { tiles } else { 0 };
+        for (p, out) in out.iter_mut().enumerate() {
+            *out = rows.bytes[p].as_ptr().wrapping_add(tiles * ROWS * rows.stride[p]);
+        }
     }
     out
 }
 
 /// Fetches the part of a later tile that stands for block `B` of unit `unit`.
 #[inline(always)]
-fn fetch_later<S: Codes, const B: usize>(later: [*const u8; 3], unit: usize) {
+pub(super) fn fetch_later<S: Codes, const B: usize>(later: [*const u8; 3], unit: usize) {
+    if later[0].is_null() {
+        return;
+    }
     for (p, later) in later.into_iter().enumerate() {
         if S::BYTES[p] == 0 || S::STEP[p] != S::BYTES[p] {
             continue;
@@ -265,11 +272,12 @@ fn fetch_later<S: Codes, const B: usize>(later: [*const u8; 3], unit: usize) {
 struct At<'a, 'b> {
     rows: &'a Rows<'b>,
     u: usize,
+    begin: [Places; 3],
 }
 
 /// The bytes of planes that all units of all rows need, checked once for a tile; see [`At::place`].
 #[inline(always)]
-fn check<S: Codes>(rows: &Rows<'_>, units: usize) {
+pub(super) fn check<S: Codes>(rows: &Rows<'_>, units: usize) {
     const {
         // What is read of a unit lies in the unit.
         let mut i = 0;
@@ -295,11 +303,20 @@ fn check<S: Codes>(rows: &Rows<'_>, units: usize) {
     }
 }
 
-impl At<'_, '_> {
+impl<'a, 'b> At<'a, 'b> {
     #[inline(always)]
-    fn pointer(&self, (plane, at): (usize, usize)) -> (*const u8, usize) {
-        let from = self.u * self.rows.step[plane] + at;
-        (self.rows.bytes[plane].as_ptr().wrapping_add(from), self.rows.stride[plane])
+    fn of<S: Codes>(rows: &'a Rows<'b>, u: usize) -> Self {
+        // A plane that is not there costs nothing: its places are not asked for.
+        let begin = |p: usize| {
+            let first = rows.bytes[p].as_ptr();
+            Places::new(first.wrapping_add(u * rows.step[p]), rows.stride[p])
+        };
+        Self { rows, u, begin: [begin(0), begin(1), begin(2)] }
+    }
+
+    #[inline(always)]
+    fn places(&self, (plane, at): (usize, usize)) -> Places {
+        self.begin[plane].behind(at)
     }
 
     /// Fills the words of the pieces that block `B` is the first to need; before the first block also those that are
@@ -316,20 +333,19 @@ impl At<'_, '_> {
     ) {
         if B == 0 {
             for (&place, out) in S::SINGLES.iter().zip(&mut words[4 * S::PIECES.len()..]) {
-                let (rows, stride) = self.pointer(place);
                 // SAFETY: inside the unit, as `check` says.
-                unsafe { v.words_at(rows, stride, out) };
+                unsafe { v.words_at(self.places(place), out) };
             }
             for (&(p, at), out) in S::HALVES.iter().zip(halves) {
-                let (rows, stride) = self.pointer((p, at));
+                let (rows, stride) = (self.places((p, at)), self.rows.stride[p]);
                 // A half word is read as part of a word.
                 let rest = self.rows.bytes[p].len() - (ROWS - 1) * stride;
                 if at + 4 <= S::BYTES[p] || self.u * self.rows.step[p] + at + 4 <= rest {
                     // SAFETY: inside the unit, or by the comparison inside the plane.
-                    unsafe { v.halves_at(rows, stride, false, out) };
+                    unsafe { v.halves_at(rows, false, out) };
                 } else if at >= 2 || self.u * self.rows.step[p] + at >= 2 {
                     // SAFETY: as above; two bytes before are in the same unit or another of the row.
-                    unsafe { v.halves_at(rows.wrapping_sub(2), stride, true, out) };
+                    unsafe { v.halves_at(rows.before(2), true, out) };
                 } else {
                     v.halves(self.rows.bytes[p], stride, self.u * self.rows.step[p] + at, out);
                 }
@@ -339,9 +355,8 @@ impl At<'_, '_> {
         macro_rules! piece {
             ($($i:literal)+) => {
                 $(if $i < S::PIECES.len() && const { first_needs(S::FIRST, $i) } == B {
-                    let (rows, stride) = self.pointer(S::PIECES[$i]);
                     // SAFETY: inside the unit, as `check` says.
-                    unsafe { W::place(v, $i, rows, stride, &mut pieces[$i]) };
+                    unsafe { W::place(v, $i, self.places(S::PIECES[$i]), &mut pieces[$i]) };
                 })+
             };
         }
@@ -373,12 +388,13 @@ fn tiles<V: Vector, S: Codes, W: Way<V, S>>(
         let (mut acc, mut min) = ([[v.zeros()]; 2], [[v.zeros()]; 2]);
         for (u, x) in x.chunks(S::BLOCKS).enumerate() {
             let mut scales = [[v.zeros(); 2]; 2];
+            let at = At::of::<S>(&rows, u);
             macro_rules! step {
                 ($($b:literal)+) => {
                     $(if $b < S::BLOCKS && let Some(x) = x.get($b) {
                         fetch_later::<S, $b>(later, u);
                         // SAFETY: a unit below `units`.
-                        unsafe { At { rows: &rows, u }.place::<V, S, W, $b>(v, &mut words, &mut halves) };
+                        unsafe { at.place::<V, S, W, $b>(v, &mut words, &mut halves) };
                         let (words, halves) = (&words[..S::WORDS], &halves[..S::HALVES.len()]);
                         for part in 0..ROWS / V::LANES {
                             let unit = Unit { words, halves, part };

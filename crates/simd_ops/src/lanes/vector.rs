@@ -1,6 +1,7 @@
 //! What the kernels need of an instruction set.
 
 use super::{Halves, Words};
+use crate::arch::opaque;
 
 /// Defines methods whose bodies are unsafe only for the features that they need.
 macro_rules! safe {
@@ -15,6 +16,44 @@ macro_rules! safe {
     };
 }
 pub(crate) use safe;
+
+/// Places in sixteen rows at equal distances: pointers to four of them, so that the others are a register or two away.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Places {
+    /// In rows 0, 4, 8 and 12.
+    fours: [*const u8; 4],
+    /// Distance of rows.
+    pub stride: usize,
+}
+
+impl Places {
+    /// The place in row 0, and the distance.
+    #[inline(always)]
+    pub(crate) fn new(first: *const u8, stride: usize) -> Self {
+        let first = opaque(first);
+        let fourth = opaque(first.wrapping_add(4 * stride));
+        let eighth = opaque(first.wrapping_add(8 * stride));
+        Self { fours: [first, fourth, eighth, opaque(fourth.wrapping_add(8 * stride))], stride }
+    }
+
+    /// Places `by` bytes further on.
+    #[inline(always)]
+    pub(crate) fn behind(self, by: usize) -> Self {
+        Self { fours: self.fours.map(|row| row.wrapping_add(by)), ..self }
+    }
+
+    /// Places `by` bytes before.
+    #[inline(always)]
+    pub(crate) fn before(self, by: usize) -> Self {
+        Self { fours: self.fours.map(|row| row.wrapping_sub(by)), ..self }
+    }
+
+    /// The place in row `r`.
+    #[inline(always)]
+    pub(crate) fn row(self, r: usize) -> *const u8 {
+        self.fours[r / 4].wrapping_add(r % 4 * self.stride)
+    }
+}
 
 /// An instruction set's vectors, as a token: making one promises that the machine has the features.
 ///
@@ -51,14 +90,18 @@ pub(crate) trait Vector: Copy {
     fn shift<const N: i32>(self, v: Self::I) -> Self::I;
     /// The same with the sign.
     fn shift_signed<const N: i32>(self, v: Self::I) -> Self::I;
-    /// Entry of a table for every byte, which is below 16.
+    /// The bits of `a` where those of `mask` are set, else those of `b`.
+    fn select(self, mask: Self::I, a: Self::I, b: Self::I) -> Self::I;
+    /// Entry of a table for the lower four bits of every byte, which is below 128.
     fn look_up(self, table: &[u8; 16], v: Self::I) -> Self::I;
     /// For byte `i` of every lane: `value` if bit `BITS[i]` of byte `FROM[i]` of the lane of `words` is set, else `other`.
     fn choose(self, words: Self::I, from: [u8; 4], bits: [u8; 4], value: Self::I, other: Self::I) -> Self::I;
-    /// Byte `from[i]` of every lane at byte `i`.
+    /// Byte `from[i]` of every lane at byte `i`; 0 where `from[i]` is 128.
     fn pick(self, words: Self::I, from: [u8; 4]) -> Self::I;
     /// Lanes of `a` where the bits of `mask` in the lane of `words` are not all zero, else of `b`.
     fn where_set(self, words: Self::I, mask: i32, a: Self::I, b: Self::I) -> Self::I;
+    /// `a`, plus `number` where the bits of `mask` in the lane of `words` are all zero.
+    fn add_where_clear(self, a: Self::I, words: Self::I, mask: i32, number: i32) -> Self::I;
     fn to_f32(self, v: Self::I) -> Self::F;
     fn mul(self, a: Self::F, b: Self::F) -> Self::F;
     fn sub(self, a: Self::F, b: Self::F) -> Self::F;
@@ -107,22 +150,22 @@ pub(crate) trait Vector: Copy {
         let rows = &plane[at..];
         assert!((super::ROWS - 1) * stride + 16 <= rows.len(), "sixteen rows");
         // SAFETY: each read is inside, as asserted.
-        unsafe { self.turn_at(rows.as_ptr(), stride, out) }
+        unsafe { self.turn_at(Places::new(rows.as_ptr(), stride), out) }
     }
-    /// The same from a pointer.
+    /// The same from pointers.
     ///
     /// # Safety
-    /// Sixteen bytes must be readable at `rows` and at each of the fifteen places that follow at distances of `stride`.
-    unsafe fn turn_at(self, rows: *const u8, stride: usize, out: &mut [super::Line<Words>; 4]);
-    /// As [`Self::words`], from a pointer.
+    /// Sixteen bytes must be readable at each of the places.
+    unsafe fn turn_at(self, rows: Places, out: &mut [super::Line<Words>; 4]);
+    /// As [`Self::words`], from pointers.
     ///
     /// # Safety
     /// As of [`Self::turn_at`], four bytes each.
     #[inline(always)]
-    unsafe fn words_at(self, rows: *const u8, stride: usize, out: &mut super::Line<Words>) {
+    unsafe fn words_at(self, rows: Places, out: &mut super::Line<Words>) {
         for (r, out) in out.0.iter_mut().enumerate() {
             // SAFETY: the caller's promise.
-            *out = u32::from_le_bytes(unsafe { rows.wrapping_add(r * stride).cast::<[u8; 4]>().read() });
+            *out = u32::from_le_bytes(unsafe { rows.row(r).cast::<[u8; 4]>().read() });
         }
     }
     /// The lower or upper half words of these.
@@ -130,10 +173,10 @@ pub(crate) trait Vector: Copy {
     /// # Safety
     /// As of [`Self::words_at`].
     #[inline(always)]
-    unsafe fn halves_at(self, rows: *const u8, stride: usize, upper: bool, out: &mut super::HalfLine) {
+    unsafe fn halves_at(self, rows: Places, upper: bool, out: &mut super::HalfLine) {
         let mut words = super::Line::default();
         // SAFETY: the caller's promise.
-        unsafe { self.words_at(rows, stride, &mut words) };
+        unsafe { self.words_at(rows, &mut words) };
         for (out, word) in out.0.iter_mut().zip(words.0) {
             *out = (if upper { word >> 16 } else { word }) as u16;
         }

@@ -8,13 +8,15 @@ use ninfer_formats::TensorView;
 use crate::arch::x86_64::lanes::{pattern, places};
 use crate::isa::avx2_entry;
 use crate::kernels::Scratch;
-use crate::lanes::{self, Activation, Chains, Codes, HalfLine, Halves, Line, Turned, Vector, Words, safe};
+use crate::lanes::{
+    self, Activation, Chains, Codes, HalfLine, Halves, Line, Places, Turned, Vector, Words, safe,
+};
 use crate::q8_1::Q8_1;
 use crate::tile::Tile;
 
 /// 256-bit vectors.
 #[derive(Clone, Copy, Debug)]
-struct Avx2(());
+pub(super) struct Avx2(pub(super) ());
 
 avx2_entry! {
     /// One column or a few; see [`crate::kernels::A8Fn`].
@@ -72,7 +74,7 @@ const NEIGHBOURS: [i32; 8] = [0, 1, 4, 5, 2, 3, 6, 7];
 
 /// Loads of constants and words; only in code that is compiled for the features.
 #[inline(always)]
-unsafe fn load<T>(of: &T) -> __m256i {
+pub(super) unsafe fn load<T>(of: &T) -> __m256i {
     const { assert!(size_of::<T>() == 32) };
     // SAFETY: reads the 32 bytes of `of`; the caller has the features.
     unsafe { _mm256_loadu_si256(std::ptr::from_ref(of).cast()) }
@@ -135,6 +137,9 @@ impl Vector for Avx2 {
         fn shift_signed[const N: i32](self, v: __m256i) -> __m256i {
             _mm256_srav_epi32(v, _mm256_set1_epi32(N))
         }
+        fn select(self, mask: __m256i, a: __m256i, b: __m256i) -> __m256i {
+            _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b))
+        }
         fn look_up(self, table: &[u8; 16], v: __m256i) -> __m256i { _mm256_shuffle_epi8(twice(table), v) }
         fn choose(self, words: __m256i, from: [u8; 4], bits: [u8; 4], value: __m256i, other: __m256i) -> __m256i {
             let set = set(self.pick(words, from), _mm256_set1_epi32(pattern(bits)));
@@ -146,6 +151,11 @@ impl Vector for Avx2 {
         fn where_set(self, words: __m256i, mask: i32, a: __m256i, b: __m256i) -> __m256i {
             let words = _mm256_and_si256(words, _mm256_set1_epi32(mask));
             _mm256_blendv_epi8(a, b, _mm256_cmpeq_epi32(words, _mm256_setzero_si256()))
+        }
+        fn add_where_clear(self, a: __m256i, words: __m256i, mask: i32, number: i32) -> __m256i {
+            let words = _mm256_and_si256(words, _mm256_set1_epi32(mask));
+            let clear = _mm256_cmpeq_epi32(words, _mm256_setzero_si256());
+            _mm256_add_epi32(a, _mm256_and_si256(clear, _mm256_set1_epi32(number)))
         }
         fn to_f32(self, v: __m256i) -> __m256 { _mm256_cvtepi32_ps(v) }
         fn mul(self, a: __m256, b: __m256) -> __m256 { _mm256_mul_ps(a, b) }
@@ -241,14 +251,14 @@ impl Vector for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn turn_at(self, rows: *const u8, stride: usize, out: &mut [Line<Words>; 4]) {
+    unsafe fn turn_at(self, rows: Places, out: &mut [Line<Words>; 4]) {
         // SAFETY: the caller's promise; it has the features, too.
         unsafe {
             for part in 0..2 {
                 // Rows i and 4 + i of eight in the lanes of vector i; each read is the caller's promise.
                 macro_rules! lanes {
                     ($i:literal) => {{
-                        let row = |r: usize| _mm_loadu_si128(rows.add((8 * part + r) * stride).cast());
+                        let row = |r: usize| _mm_loadu_si128(rows.row(8 * part + r).cast());
                         _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(row($i)), row(4 + $i))
                     }};
                 }

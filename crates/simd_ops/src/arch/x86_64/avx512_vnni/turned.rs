@@ -9,7 +9,8 @@ use crate::arch::x86_64::lanes::{pattern, places};
 use crate::isa::avx512_vnni_entry;
 use crate::kernels::Scratch;
 use crate::lanes::{
-    self, Activation, Chains, Codes, HalfLine, Halves, Line, Quads, ROWS, Turned, Vector, Wide, Words, safe,
+    self, Activation, Chains, Codes, HalfLine, Halves, Line, Places, Quads, ROWS, Turned, Vector, Wide,
+    Words, safe,
 };
 use crate::q8_1::Q8_1;
 use crate::tile::Tile;
@@ -69,20 +70,24 @@ avx512_vnni_entry! {
 
 /// Bytes of four rows to rows of bytes.
 const BYTES_TURNED: [u8; 16] = [0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15];
-const WORDS_TURNED: [i32; 16] = [0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15];
+/// In order, and with the upper half first.
+const WORDS_TURNED: [[i32; 16]; 2] = [
+    [0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15],
+    [2, 6, 10, 14, 3, 7, 11, 15, 0, 4, 8, 12, 1, 5, 9, 13],
+];
 const EVEN: [i32; 16] = [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30];
 const ODD: [i32; 16] = [1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31];
 
 /// Loads of constants and words; only in code that is compiled for the features.
 #[inline(always)]
-unsafe fn load<T>(of: &T) -> __m512i {
+pub(super) unsafe fn load<T>(of: &T) -> __m512i {
     const { assert!(size_of::<T>() == 64) };
     // SAFETY: reads the 64 bytes of `of`; the caller has the features.
     unsafe { _mm512_loadu_si512(std::ptr::from_ref(of).cast()) }
 }
 
 #[inline(always)]
-unsafe fn four_times(table: &[u8; 16]) -> __m512i {
+pub(super) unsafe fn four_times(table: &[u8; 16]) -> __m512i {
     // SAFETY: reads the 16 bytes of the table; the caller has the features.
     unsafe { _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())) }
 }
@@ -98,15 +103,15 @@ fn gatherable(plane: &[u8], stride: usize, at: usize) -> bool {
 
 /// Four bytes of each of sixteen rows, which must be readable.
 #[inline(always)]
-unsafe fn gather(rows: *const u8, stride: usize) -> __m512i {
+unsafe fn gather(rows: Places) -> __m512i {
     // SAFETY: the caller's promise; it has the features, too.
     unsafe {
-        if stride < 1 << 26 {
-            return _mm512_i32gather_epi32::<1>(distances(stride), rows.cast());
+        if rows.stride < 1 << 26 {
+            return _mm512_i32gather_epi32::<1>(distances(rows.stride), rows.row(0).cast());
         }
         let mut words = [0u32; ROWS];
         for (r, word) in words.iter_mut().enumerate() {
-            *word = rows.wrapping_add(r * stride).cast::<u32>().read_unaligned();
+            *word = rows.row(r).cast::<u32>().read_unaligned();
         }
         load(&words)
     }
@@ -124,17 +129,15 @@ unsafe fn distances(stride: usize) -> __m512i {
 
 /// Sixteen bytes of each of sixteen rows, which must be readable: rows i, 4 + i, 8 + i, 12 + i in the lanes of vector i.
 #[inline(always)]
-unsafe fn quads(rows: *const u8, stride: usize) -> [__m512i; 4] {
-    let (four, twelve) = (4 * stride, 12 * stride);
+unsafe fn quads(rows: Places) -> [__m512i; 4] {
     macro_rules! lanes {
         ($i:literal) => {{
             // SAFETY: the caller's promise; it has the features, too.
             unsafe {
-                let row = rows.add($i * stride);
-                let v = _mm512_castsi128_si512(_mm_loadu_si128(row.cast()));
-                let v = _mm512_inserti32x4::<1>(v, _mm_loadu_si128(row.add(four).cast()));
-                let v = _mm512_inserti32x4::<2>(v, _mm_loadu_si128(row.add(2 * four).cast()));
-                _mm512_inserti32x4::<3>(v, _mm_loadu_si128(row.add(twelve).cast()))
+                let v = _mm512_castsi128_si512(_mm_loadu_si128(rows.row($i).cast()));
+                let v = _mm512_inserti32x4::<1>(v, _mm_loadu_si128(rows.row(4 + $i).cast()));
+                let v = _mm512_inserti32x4::<2>(v, _mm_loadu_si128(rows.row(8 + $i).cast()));
+                _mm512_inserti32x4::<3>(v, _mm_loadu_si128(rows.row(12 + $i).cast()))
             }
         }};
     }
@@ -179,10 +182,10 @@ unsafe fn add_pairs_to(most: i32, a: __m512i, b: __m512i) -> __m512i {
 
 impl Quads for Vnni {
     #[inline(always)]
-    unsafe fn lay_at(self, rows: *const u8, stride: usize, out: &mut [Line<Words>; 4]) {
+    unsafe fn lay_at(self, rows: Places, out: &mut [Line<Words>; 4]) {
         // SAFETY: the caller's promise; it has the features, too.
         unsafe {
-            let rows = quads(rows, stride);
+            let rows = quads(rows);
             for i in 0..4 {
                 _mm512_store_si512(out[i].0.as_mut_ptr().cast(), rows[i]);
             }
@@ -255,6 +258,9 @@ impl Vector for Vnni {
         fn shift_signed[const N: i32](self, v: __m512i) -> __m512i {
             _mm512_srav_epi32(v, _mm512_set1_epi32(N))
         }
+        fn select(self, mask: __m512i, a: __m512i, b: __m512i) -> __m512i {
+            _mm512_ternarylogic_epi32::<0xca>(mask, a, b)
+        }
         fn look_up(self, table: &[u8; 16], v: __m512i) -> __m512i { _mm512_shuffle_epi8(four_times(table), v) }
         fn choose(self, words: __m512i, from: [u8; 4], bits: [u8; 4], value: __m512i, other: __m512i) -> __m512i {
             let bits = _mm512_test_epi8_mask(self.pick(words, from), _mm512_set1_epi32(pattern(bits)));
@@ -265,6 +271,10 @@ impl Vector for Vnni {
         }
         fn where_set(self, words: __m512i, mask: i32, a: __m512i, b: __m512i) -> __m512i {
             _mm512_mask_blend_epi32(_mm512_test_epi32_mask(words, _mm512_set1_epi32(mask)), b, a)
+        }
+        fn add_where_clear(self, a: __m512i, words: __m512i, mask: i32, number: i32) -> __m512i {
+            let clear = _mm512_testn_epi32_mask(words, _mm512_set1_epi32(mask));
+            _mm512_mask_add_epi32(a, clear, a, _mm512_set1_epi32(number))
         }
         fn to_f32(self, v: __m512i) -> __m512 { _mm512_cvtepi32_ps(v) }
         fn mul(self, a: __m512, b: __m512) -> __m512 { _mm512_mul_ps(a, b) }
@@ -305,9 +315,12 @@ impl Vector for Vnni {
         }
         fn signs(self, words: __m512i) -> [u64; 8] {
             let bytes = _mm512_shuffle_epi8(words, four_times(&BYTES_TURNED));
-            let bytes = _mm512_permutexvar_epi32(load(&WORDS_TURNED), bytes);
+            // Two stores, as a mask cannot be forwarded from the upper half of a single one.
+            let low = _mm512_permutexvar_epi32(load(&WORDS_TURNED[0]), bytes);
+            let high = _mm512_permutexvar_epi32(load(&WORDS_TURNED[1]), bytes);
             let mut out = [0u64; 8];
-            _mm512_storeu_si512(out.as_mut_ptr().cast(), bytes);
+            _mm256_storeu_si256(out.as_mut_ptr().cast(), _mm512_castsi512_si256(low));
+            _mm256_storeu_si256(out.as_mut_ptr().add(4).cast(), _mm512_castsi512_si256(high));
             out
         }
         fn negate8(self, w: [__m512i; 2], signs: [u64; 8], entry: usize) -> [__m512i; 2] {
@@ -363,10 +376,10 @@ impl Vector for Vnni {
     }
 
     #[inline(always)]
-    unsafe fn turn_at(self, rows: *const u8, stride: usize, out: &mut [Line<Words>; 4]) {
+    unsafe fn turn_at(self, rows: Places, out: &mut [Line<Words>; 4]) {
         // SAFETY: the caller's promise; it has the features, too.
         unsafe {
-            let [a, b, c, d] = quads(rows, stride);
+            let [a, b, c, d] = quads(rows);
             let (ab, ab_high) = (_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
             let (cd, cd_high) = (_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
             let turned = [
@@ -382,16 +395,16 @@ impl Vector for Vnni {
     }
 
     #[inline(always)]
-    unsafe fn words_at(self, rows: *const u8, stride: usize, out: &mut Line<Words>) {
+    unsafe fn words_at(self, rows: Places, out: &mut Line<Words>) {
         // SAFETY: the caller's promise; it has the features, too.
-        unsafe { _mm512_store_si512(out.0.as_mut_ptr().cast(), gather(rows, stride)) }
+        unsafe { _mm512_store_si512(out.0.as_mut_ptr().cast(), gather(rows)) }
     }
 
     #[inline(always)]
-    unsafe fn halves_at(self, rows: *const u8, stride: usize, upper: bool, out: &mut HalfLine) {
+    unsafe fn halves_at(self, rows: Places, upper: bool, out: &mut HalfLine) {
         // SAFETY: the caller's promise; it has the features, too.
         unsafe {
-            let words = gather(rows, stride);
+            let words = gather(rows);
             let words = if upper { _mm512_srli_epi32::<16>(words) } else { words };
             _mm256_store_si256(out.0.as_mut_ptr().cast(), _mm512_cvtepi32_epi16(words));
         }
