@@ -90,7 +90,8 @@ test-arm:
 
 # The aarch64 wheel in an emulated Python: the parity tests on every CPU model.
 test-arm-wheel: $(VENV)/.tools
-	MATURIN=$(abspath $(BIN))/maturin tools/arm/wheel.sh
+	$(PY) -m pip install --quiet --disable-pip-version-check 'maturin[zig]>=1.9,<2'
+	PY=$(abspath $(PY)) tools/arm/wheel.sh
 
 test-bigendian:
 	tools/arm/emulated.sh s390x $(EMULATED)

@@ -5,6 +5,7 @@
 #
 #   quick     the subset for every change, for one or two CPU models; without it everything, which takes far longer.
 #             Where the cross toolchain cannot be had, quick says so and is left out without a failure.
+#   ARM_CPUS  only these models of aarch64          (default: max, neoverse-n1, cortex-a72; quick: max, cortex-a72)
 #   ARM_ROOT, ARM_RUST: see setup.sh. CARGO_TARGET_DIR: where to build (default target/).
 set -euo pipefail
 
@@ -29,10 +30,13 @@ if [ "$(id -u)" != 0 ] || [ "$(uname -m)" != x86_64 ] || ! grep -qs '^VERSION_CO
 fi
 # Without quick, a CPU between the two: dot products, no matrix products.
 [ "$arch" != aarch64 ] || [ -n "$quick" ] || cpus="max neoverse-n1 cortex-a72"
+[ "$arch" != aarch64 ] || cpus=${ARM_CPUS:-$cpus}
 
 "$here/setup.sh" || lacking "the cross toolchain could not be set up (its last line says why; it needs Debian's package mirrors)"
-# Nobody looks into these builds, and half of their time would go into what debuggers want.
+# Nobody looks into these builds, and half of their time would go into what debuggers want. A whole run emulates for longer
+# than it compiles, so it is optimised more, debug assertions and overflow checks kept.
 export CARGO_PROFILE_DEV_DEBUG=${CARGO_PROFILE_DEV_DEBUG:-0} CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
+[ -n "$quick" ] || export CARGO_PROFILE_DEV_OPT_LEVEL=2 CARGO_PROFILE_TEST_OPT_LEVEL=2
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 # These start their own binary again, which user-mode emulation cannot do without binfmt_misc.
@@ -43,6 +47,7 @@ kernels=(detection_finds decode_to_binary32 decode_over_threads quantisation_of_
          unaligned_payloads largest_sums)
 goldens=(golden gguf_decode encoders imports cast_direct registry sizes validity
          roundtrip tensors imatrix writing split source_gguf source_npy)
+crates=(ninfer-formats ninfer-mapped ninfer-gguf ninfer-simd-ops ninfer-artifact)
 run() { # run CPU ARGUMENTS... : one cargo test, its output kept for the count; after `--` names of tests
   local cpu=$1 cargo=() names=()
   shift
@@ -63,8 +68,6 @@ for cpu in $cpus; do
   export NINFER_EXPECT_ISA=$isa
   : >"$log"
   begin=$SECONDS
-  # Formats, files and containers hold no code that depends on the CPU model: one model is enough for them.
-  files=(-p ninfer-formats -p ninfer-gguf -p ninfer-artifact -p ninfer-mapped)
   case $arch-${quick:-all} in
     aarch64-quick)
       # One build of the kernels, without the unit tests: those would compile all of them once more.
@@ -72,8 +75,10 @@ for cpu in $cpus; do
       ;;
     *-quick) run "$cpu" -p ninfer-formats -p ninfer-gguf -p ninfer-artifact "${goldens[@]/#/--test=}" || ok=1 ;;
     *)
-      if [ "$cpu" = max ]; then run "$cpu" "${files[@]}" || ok=1; fi
-      run "$cpu" -p ninfer-simd-ops || ok=1
+      # The same crates for every CPU model, so that what one model's run compiled serves the next. `--tests`: without
+      # it the examples would be compiled too. Those in the documentation run on one model.
+      run "$cpu" "${crates[@]/#/-p}" --tests || ok=1
+      [ "$cpu" != max ] || run "$cpu" "${crates[@]/#/-p}" --doc || ok=1
       ;;
   esac
   awk -v what="$arch, cpu $cpu${quick:+, quick}" -v s=$((SECONDS - begin)) '

@@ -97,6 +97,10 @@ fn every_isa_gives_the_same_words() {
                     let params = Params { importance: importance.as_deref(), negative_scales };
                     let expected = encoder::encode(format, method, n, k, &x, params).unwrap();
                     for isa in available() {
+                        // Another token's encoder is chosen by format and method alone: small matrices show it.
+                        if !OWN.contains(&isa) && n * k > 704 {
+                            continue;
+                        }
                         let (payload, ran) =
                             encode(format, method, n, k, Source::F32(&x), params, &on(isa)).unwrap();
                         assert_eq!(ran.isa, isa);
@@ -270,15 +274,18 @@ fn nvfp4_is_that_of_the_reference() {
                 let params = Params { importance: importance.as_deref(), negative_scales: false };
                 let expected = encoder::encode(FormatId::Nvfp4, method, n, k, &x, params).unwrap();
                 for isa in available() {
-                    for threads in [1, 2, 5] {
+                    if !OWN.contains(&isa) && n > 128 {
+                        continue;
+                    }
+                    // The other source with one count of threads: what it is does not depend on them.
+                    let (single, double) = (Source::F32(&x), Source::F64(&wide));
+                    for (threads, source) in [(1, single), (2, single), (2, double), (5, single)] {
                         let dispatch = Dispatch { isa: Some(isa), threads: Some(threads) };
-                        for source in [Source::F32(&x), Source::F64(&wide)] {
-                            let (payload, ran) =
-                                encode(FormatId::Nvfp4, method, n, k, source, params, &dispatch).unwrap();
-                            assert!(!OWN.contains(&isa) || ran.kernel == isa);
-                            assert_eq!(ran.parts, threads.min(n / 128));
-                            assert!(payload == expected, "{isa} {method:?} {n}x{k} {params:?}");
-                        }
+                        let (payload, ran) =
+                            encode(FormatId::Nvfp4, method, n, k, source, params, &dispatch).unwrap();
+                        assert!(!OWN.contains(&isa) || ran.kernel == isa);
+                        assert_eq!(ran.parts, threads.min(n / 128));
+                        assert!(payload == expected, "{isa} {method:?} {n}x{k} {params:?}");
                     }
                 }
                 let largest = nvfp4_largest(Source::F32(&x), k, 0, &Dispatch::default()).unwrap();
