@@ -112,7 +112,8 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
-	$(BIN)/zizmor --offline --quiet --min-severity medium .github/workflows
+	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/zizmor --offline --quiet --min-severity medium .github
 	$(PY) -m mypy.stubtest ninfer_rs._native --ignore-missing-stub
 	$(PY) tools/gen_docs.py --check
 	$(PY) tools/make_sample.py --check
