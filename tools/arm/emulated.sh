@@ -34,9 +34,13 @@ fi
 
 "$here/setup.sh" || lacking "the cross toolchain could not be set up (its last line says why; it needs Debian's package mirrors)"
 # Nobody looks into these builds, and half of their time would go into what debuggers want. A whole run emulates for longer
-# than it compiles, so it is optimised more, debug assertions and overflow checks kept.
+# than it compiles, so kernels and formats are optimised more, debug assertions and overflow checks kept.
 export CARGO_PROFILE_DEV_DEBUG=${CARGO_PROFILE_DEV_DEBUG:-0} CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
-[ -n "$quick" ] || export CARGO_PROFILE_DEV_OPT_LEVEL=2 CARGO_PROFILE_TEST_OPT_LEVEL=2
+more=()
+if [ -z "$quick" ]; then
+  export CARGO_PROFILE_DEV_OPT_LEVEL=2 CARGO_PROFILE_TEST_OPT_LEVEL=2
+  for crate in mapped gguf artifact; do more+=(--config "profile.dev.package.ninfer-$crate.opt-level=1"); done
+fi
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 # These start their own binary again, which user-mode emulation cannot do without binfmt_misc.
@@ -53,7 +57,7 @@ run() { # run CPU ARGUMENTS... : one cargo test, its output kept for the count; 
   shift
   while [ $# -gt 0 ] && [ "$1" != -- ]; do cargo+=("$1"); shift; done
   [ $# -eq 0 ] || { shift; names=("$@"); }
-  ARM_CPUS=$cpu ARM_ARCH=$arch "$here/test.sh" "$here/../.." --locked --no-fail-fast "${cargo[@]}" -- "${names[@]}" "${again[@]/#/--skip=}" |
+  ARM_CPUS=$cpu ARM_ARCH=$arch "$here/test.sh" "$here/../.." --locked --no-fail-fast "${more[@]}" "${cargo[@]}" -- "${names[@]}" "${again[@]/#/--skip=}" |
     tee -a "$log"
 }
 ok=0
