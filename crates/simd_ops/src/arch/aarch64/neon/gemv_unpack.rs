@@ -2,7 +2,7 @@
 
 use std::arch::aarch64::*;
 
-use ninfer_formats::codec::gguf::{self, Block, q3_k_scales, six_bit_scales};
+use ninfer_formats::codec::gguf::{self, six_bit_scales};
 use ninfer_formats::float::e2m1;
 use ninfer_formats::tables::{IQ1_TIMES_8, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS, IQ4_VALUES, PARITY_MASKS};
 
@@ -72,6 +72,39 @@ pub(in crate::arch::aarch64) trait Unpack: Format {
         unsafe { [vdupq_n_s8(0); 2] }
     }
 }
+
+/// The signs of a seven-bit index: 1 or -1.
+static SIGNS: [[i8; 8]; 128] = {
+    let mut out = PARITY_MASKS;
+    let mut i = 0;
+    while i < 128 * 8 {
+        // All ones are -1 as they are.
+        out[i / 8][i % 8] |= 1;
+        i += 1;
+    }
+    out
+};
+
+/// One more or one less for sixteen values of `iq1_m`, by bits 3 and 7 of the byte that they belong to, from bit 3 on.
+static DELTAS: [[i8; 16]; 18] = {
+    let mut out = [[1; 16]; 18];
+    let mut i = 0;
+    while i < 18 * 16 {
+        if (i / 16) >> (i % 16 / 8 * 4) & 1 != 0 {
+            out[i / 16][i % 16] = -1;
+        }
+        i += 1;
+    }
+    out
+};
+
+/// The last places of eight runs of eight bytes, then places that give zeros.
+static PLACES_OF_8: [u8; 16] = [7, 15, 23, 31, 39, 47, 55, 63, 255, 255, 255, 255, 255, 255, 255, 255];
+/// The same of four bytes.
+static PLACES_OF_4: [u8; 16] = [3, 7, 11, 15, 19, 23, 27, 31, 255, 255, 255, 255, 255, 255, 255, 255];
+/// The bytes of the first two of four words, four times each, and of the others.
+static FOUR_TIMES: [[u8; 16]; 2] =
+    [[0, 1, 0, 1, 0, 1, 0, 1, 2, 3, 2, 3, 2, 3, 2, 3], [4, 5, 4, 5, 4, 5, 4, 5, 6, 7, 6, 7, 6, 7, 6, 7]];
 
 /// Bit of each of eight words, in both their bytes.
 static BITS_OF_WORDS: [u8; 16] = [1, 1, 2, 2, 4, 4, 8, 8, 16, 16, 32, 32, 64, 64, 128, 128];
@@ -144,6 +177,12 @@ neon_entry! {
         [vqtbl1q_s8(table, low(q)), vqtbl1q_s8(table, vshrq_n_u8::<4>(q))]
     }
 
+    /// Sixteen values with the signs of two indices.
+    #[inline]
+    fn signed(grid: int8x16_t, a: usize, b: usize) -> int8x16_t {
+        vmulq_s8(grid, eights(&SIGNS[a & 127], &SIGNS[b & 127]))
+    }
+
     /// Negates where the mask is all ones.
     #[inline]
     fn negate(v: int8x16_t, mask: int8x16_t) -> int8x16_t {
@@ -199,12 +238,10 @@ neon_entry! {
         ])
     }
 
-    /// Grid of `iq1_s` and `iq1_m` times eight, plus or minus one.
+    /// Two entries of the grid of `iq1_s` and `iq1_m` times eight.
     #[inline]
-    fn iq1(codes: [usize; 2], negative: [bool; 2]) -> int8x16_t {
-        let grid = eights(&IQ1_TIMES_8[codes[0] & 2047], &IQ1_TIMES_8[codes[1] & 2047]);
-        let delta = two!(I => if negative[I] { -1 } else { 1 });
-        vaddq_s8(grid, vcombine_s8(vdup_n_s8(delta[0]), vdup_n_s8(delta[1])))
+    fn iq1(a: usize, b: usize) -> int8x16_t {
+        eights(&IQ1_TIMES_8[a & 2047], &IQ1_TIMES_8[b & 2047])
     }
 }
 
@@ -357,28 +394,36 @@ unpack! { Ggml<gguf::Q2K>, Halves;
         [s8(low(s)), s8(vshrq_n_u8::<4>(s))]
     }
 }
-unpack! { Ggml<gguf::Q3K>, Halves, OFFSET 4;
+unpack! { Ggml<gguf::Q3K>, Halves, OFFSET 64, FRACTION 4;
     pair |c, p| {
+        // Bit 2 p or 2 p + 1 of the high bits at bit 6, the field below it: sixteen times the code.
         let (q, hm) = (load32(c.codes, 32 + p / 2 * 32), load32(c.codes, 0));
         let [[a, c], [b, d]] = two!(H => {
-            let q = if p.is_multiple_of(2) { q[H] } else { vshrq_n_u8::<4>(q[H]) };
-            let (a, b) = (vandq_u8(q, splat(3)), vandq_u8(vshrq_n_u8::<2>(q), splat(3)));
-            // Bits 2 p and 2 p + 1, to bit 2.
-            match p {
-                0 => [or_shifted::<2>(a, hm[H], 4), or_shifted::<1>(b, hm[H], 4)],
-                1 => [or_shifted::<0>(a, hm[H], 4), or_shifted::<-1>(b, hm[H], 4)],
-                2 => [or_shifted::<-2>(a, hm[H], 4), or_shifted::<-3>(b, hm[H], 4)],
-                _ => {
-                    let hm = vshrq_n_u8::<4>(hm[H]);
-                    [or_shifted::<0>(a, hm, 4), or_shifted::<-1>(b, hm, 4)]
-                }
-            }
+            let (q, hm) = (q[H], hm[H]);
+            let (a, b) = if p.is_multiple_of(2) {
+                (vshlq_n_u8::<6>(q), vshlq_n_u8::<4>(q))
+            } else {
+                (vshlq_n_u8::<2>(q), q)
+            };
+            let (c, d) = match p {
+                0 => (vshlq_n_u8::<6>(hm), vshlq_n_u8::<5>(hm)),
+                1 => (vshlq_n_u8::<4>(hm), vshlq_n_u8::<3>(hm)),
+                2 => (vshlq_n_u8::<2>(hm), vshlq_n_u8::<1>(hm)),
+                _ => (hm, vshrq_n_u8::<1>(hm)),
+            };
+            let seventy = splat(0x70);
+            [vandq_u8(vsriq_n_u8::<2>(c, a), seventy), vandq_u8(vsriq_n_u8::<2>(d, b), seventy)]
         });
         both([a, b], [c, d])
     }
     factors |c| {
-        let s = q3_k_scales(at(c, 96));
-        [vsubq_s8(s8(load16(&s)), vdupq_n_s8(32)), vdupq_n_s8(0)]
+        // Nibbles of eight bytes, and two bits of four bytes above each group of four.
+        let q = load8(at(c, 96));
+        let nibbles = vcombine_u8(vand_u8(q, vdup_n_u8(15)), vshr_n_u8::<4>(q));
+        let shifts = [4, 2, 0, -2];
+        let high = vshlq_u32(vdupq_n_u32(u32_at(c, 104)), vld1q_s32(shifts.as_ptr()));
+        let s = vorrq_u8(nibbles, vandq_u8(vreinterpretq_u8_u32(high), splat(0x30)));
+        [vsubq_s8(s8(s), vdupq_n_s8(32)), vdupq_n_s8(0)]
     }
 }
 unpack! { Ggml<gguf::Q4K>, Blocks;
@@ -431,15 +476,14 @@ unpack! { Ggml<gguf::Iq2Xxs>, Blocks, MANY_LOADS true;
             let record: &[u8; 8] = at(c.codes, 2 + 8 * b);
             let a = u32_at(record, 4) >> (7 * i);
             let grid = eights(&IQ2_XXS[usize::from(record[i])], &IQ2_XXS[usize::from(record[i + 1])]);
-            negate(grid, eights(&PARITY_MASKS[(a & 127) as usize], &PARITY_MASKS[(a >> 7 & 127) as usize]))
+            signed(grid, a as usize, (a >> 7) as usize)
         })
     }
     factors |c| {
-        let mut s = [0u8; 16];
-        for (b, s) in s[..8].iter_mut().enumerate() {
-            *s = c[2 + 8 * b + 7] >> 4;
-        }
-        [odd(load16(&s)), vdupq_n_s8(0)]
+        // The last of every eight bytes.
+        let bytes: &[u8; 64] = at(c, 2);
+        let last = vqtbl4q_u8(vld1q_u8_x4(bytes.as_ptr()), load16(&PLACES_OF_8));
+        [odd(vshrq_n_u8::<4>(last)), vdupq_n_s8(0)]
     }
 }
 unpack! { Ggml<gguf::Iq2Xs>, Halves, MANY_LOADS true;
@@ -448,7 +492,7 @@ unpack! { Ggml<gguf::Iq2Xs>, Halves, MANY_LOADS true;
             let a = usize::from(u16_at(c.codes, 2 + 16 * p + 4 * H));
             let b = usize::from(u16_at(c.codes, 4 + 16 * p + 4 * H));
             let grid = eights(&IQ2_XS[a & 511], &IQ2_XS[b & 511]);
-            negate(grid, eights(&PARITY_MASKS[a >> 9], &PARITY_MASKS[b >> 9]))
+            signed(grid, a >> 9, b >> 9)
         })
     }
     factors |c| { [odd(nibbles_of_8(*at(c, 66))), vdupq_n_s8(0)] }
@@ -472,15 +516,14 @@ unpack! { Ggml<gguf::Iq3Xxs>, Blocks, MANY_LOADS true;
             let q: &[u8; 4] = at(c.codes, 2 + 16 * p + 4 * H);
             let a = u32_at(c.codes, 66 + 8 * p + H / 2 * 4) >> (H % 2 * 14);
             let grid = fours(four!(I => &IQ3_XXS[usize::from(q[I])]));
-            negate(grid, eights(&PARITY_MASKS[(a & 127) as usize], &PARITY_MASKS[(a >> 7 & 127) as usize]))
+            signed(grid, a as usize, (a >> 7) as usize)
         })
     }
     factors |c| {
-        let mut s = [0u8; 16];
-        for (b, s) in s[..8].iter_mut().enumerate() {
-            *s = c[66 + 4 * b + 3] >> 4;
-        }
-        [odd(load16(&s)), vdupq_n_s8(0)]
+        // The last of every four bytes.
+        let bytes: &[u8; 32] = at(c, 66);
+        let last = vqtbl2q_u8(vld1q_u8_x2(bytes.as_ptr()), load16(&PLACES_OF_4));
+        [odd(vshrq_n_u8::<4>(last)), vdupq_n_s8(0)]
     }
 }
 unpack! { Ggml<gguf::Iq3S>, Blocks, MANY_LOADS true;
@@ -509,8 +552,8 @@ unpack! { Ggml<gguf::Iq1S>, Blocks, MANY_LOADS true;
             let q: &[u8; 2] = at(c.codes, 2 + 8 * p + 2 * H);
             let high = usize::from(u16_at(c.codes, 34 + 4 * p + H / 2 * 2));
             let bits = high >> (H % 2 * 6);
-            let codes = [usize::from(q[0]) | (bits & 7) << 8, usize::from(q[1]) | (bits >> 3 & 7) << 8];
-            iq1(codes, [high >> 15 != 0; 2])
+            let grid = iq1(usize::from(q[0]) | (bits & 7) << 8, usize::from(q[1]) | (bits >> 3 & 7) << 8);
+            vaddq_s8(grid, vdupq_n_s8(if high >> 15 != 0 { -1 } else { 1 }))
         })
     }
     factors |c| {
@@ -523,12 +566,19 @@ unpack! { Ggml<gguf::Iq1M>, Halves, MANY_LOADS true;
         four!(H => {
             let q: &[u8; 2] = at(c.codes, 8 * p + 2 * H);
             let high = usize::from(c.codes[32 + 4 * p + H]);
-            let codes = [usize::from(q[0]) | (high & 7) << 8, usize::from(q[1]) | (high >> 4 & 7) << 8];
-            iq1(codes, [high & 8 != 0, high & 128 != 0])
+            let grid = iq1(usize::from(q[0]) | (high & 7) << 8, usize::from(q[1]) | (high >> 4 & 7) << 8);
+            vaddq_s8(grid, load16_signed(&DELTAS[high >> 3 & 17]))
         })
     }
     factors |c| {
-        let f = gguf::Iq1M::factors(at::<56>(c, 0));
-        [load16_signed(&f.scale), vdupq_n_s8(0)]
+        // Four fields of three bits in each word.
+        let words = vcombine_u8(load8(at(c, 48)), vdup_n_u8(0));
+        let shifts = [0, -3, -6, -9, 0, -3, -6, -9];
+        let shifts = vld1q_s16(shifts.as_ptr());
+        let [a, b] = two!(I => {
+            let four = vqtbl1q_u8(words, load16(&FOUR_TIMES[I]));
+            vreinterpretq_u8_u16(vshlq_u16(vreinterpretq_u16_u8(four), shifts))
+        });
+        [odd(vandq_u8(vuzp1q_u8(a, b), splat(7))), vdupq_n_s8(0)]
     }
 }
