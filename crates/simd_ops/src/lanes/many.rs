@@ -23,6 +23,8 @@ pub(crate) const GROUP: usize = 16;
 const TILES: usize = 4;
 /// Groups from which on panels have several tiles.
 const MANY: usize = 3;
+/// Bytes of a row from which on nothing is fetched early: the machine follows such rows by itself, as for one column.
+const LONG: usize = 4096;
 /// Bytes between what is read and what is fetched early, about, where a panel is one tile.
 const AHEAD: usize = 1 << 16;
 /// Columns packed at a time, which bounds the memory for them to about `600 * K` bytes.
@@ -199,7 +201,7 @@ fn later<S: Codes>(rows: &Rows<'_>, u: usize, left: usize, most: usize) -> Ahead
     let tiles = if most > 1 { most } else { AHEAD / tile.max(1) + 1 };
     if left >= (tiles + 1) * ROWS {
         for p in 0..3 {
-            if S::STEP[p] == S::BYTES[p] {
+            if S::STEP[p] == S::BYTES[p] && rows.stride[p] < LONG {
                 out.bytes[p] = ROWS * S::BYTES[p] / S::BLOCKS;
                 let from = rows.bytes[p].as_ptr();
                 out.rows[p] = from.wrapping_add(tiles * ROWS * rows.stride[p] + u * ROWS * S::BYTES[p]);
