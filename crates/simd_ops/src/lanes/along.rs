@@ -3,7 +3,7 @@
 //! Where a unit's codes fill whole vectors as they lie, nothing has to be inserted or turned: a row's 256 values are
 //! unpacked and multiplied in vectors of its own, and only the sums of its blocks are turned, sixteen rows together.
 //! Integer factors are applied before, by the same instruction that adds neighbours. From there on everything is as in
-//! [`super::single`].
+//! [`mod@super::single`].
 
 use ninfer_formats::TensorView;
 
