@@ -56,8 +56,8 @@ neon_entry! {
 
     /// Exact sums times the power of two that the codes were taken with.
     #[inline]
-    fn to_f32<S: Unpack>(v: int32x4_t) -> float32x4_t {
-        match S::FRACTION {
+    fn to_f32(v: int32x4_t, fraction: i32) -> float32x4_t {
+        match fraction {
             2 => vcvtq_n_f32_s32::<2>(v),
             4 => vcvtq_n_f32_s32::<4>(v),
             _ => vcvtq_f32_s32(v),
@@ -143,7 +143,7 @@ pub(super) unsafe fn add<S: Unpack>(
             four!(I => {
                 if 2 * p + I / 2 < x.blocks {
                     let d = times(d[I], &x.d_x, 2 * p + I / 2);
-                    chain.acc = vfmaq_f32(chain.acc, to_f32::<S>(sums[I]), d);
+                    chain.acc = vfmaq_f32(chain.acc, to_f32(sums[I], S::FRACTION), d);
                 }
             });
             return;
@@ -160,7 +160,7 @@ pub(super) unsafe fn add<S: Unpack>(
                         vmlaq_s32(low, sums[2 * B + 1], four_of(&scaling.bytes[0], 2 * block + 1))
                     }
                 };
-                chain.acc = vfmaq_f32(chain.acc, to_f32::<S>(isum), times(d[B], &x.d_x, block));
+                chain.acc = vfmaq_f32(chain.acc, to_f32(isum, S::fraction(block)), times(d[B], &x.d_x, block));
                 match (S::MINIMUM, S::FACTORS) {
                     (false, _) => {}
                     // `(min * dmin) * (sum * d_x)`: both factors are exact, so this rounds as the written order does.

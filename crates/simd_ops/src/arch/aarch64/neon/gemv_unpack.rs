@@ -43,7 +43,7 @@ pub(in crate::arch::aarch64) trait Unpack: Format {
     const ORDER: Order = Order::Natural;
     /// What was added to the codes.
     const OFFSET: i32 = 0;
-    /// Codes are taken times 2 to this power (0, 2 or 4).
+    /// Codes are taken times 2 to this power (0, 2 or 4), if [`Self::fraction`] says nothing else.
     const FRACTION: i32 = 0;
     /// Bytes of a unit in the plane of scales.
     const SCALE_BYTES: usize = 0;
@@ -52,6 +52,11 @@ pub(in crate::arch::aarch64) trait Unpack: Format {
     /// Whether codes are looked up one by one.
     const MANY_LOADS: bool = false;
 
+    /// The power of two that the codes of a block of a unit are taken with.
+    #[inline(always)]
+    fn fraction(_block: usize) -> i32 {
+        Self::FRACTION
+    }
     /// Codes of pair `p` of a unit.
     ///
     /// # Safety
@@ -248,7 +253,7 @@ neon_entry! {
 /// Implements [`Unpack`]. Bodies are unsafe for the intrinsics in them.
 macro_rules! unpack {
     ($name:ty, $form:ident $(, $constant:ident $value:expr)*; pair |$c:ident, $p:ident| $pair:block
-        $(factors |$fc:ident| $factors:block)?) => {
+        $(factors |$fc:ident| $factors:block)? $(fraction |$b:ident| $fraction:expr)?) => {
         impl Unpack for $name {
             const FORM: Form = Form::$form;
             $(const $constant: unpack!(@type $constant) = $value;)*
@@ -258,6 +263,11 @@ macro_rules! unpack {
                 // SAFETY: Advanced SIMD is part of the AArch64 baseline.
                 unsafe { $pair }
             }
+
+            $(#[inline(always)]
+            fn fraction($b: usize) -> i32 {
+                $fraction
+            })?
 
             $(#[inline(always)]
             unsafe fn factors($fc: &[u8]) -> [int8x16_t; 2] {
@@ -381,18 +391,21 @@ unpack! { Grouped<6, 64, false>, Blocks, FRACTION 2, SCALE_BYTES 8, SHARED true;
 } }
 unpack! { Ggml<gguf::Q2K>, Halves;
     pair |c, p| {
+        // Where they are in their bytes, but for the last, which would take the sign.
         let q = load32(c.codes, 16 + p / 2 * 32);
-        let [a, b] = if p.is_multiple_of(2) { q } else { two!(H => vshrq_n_u8::<4>(q[H])) };
-        let three = splat(3);
-        both(
-            [vandq_u8(a, three), vandq_u8(b, three)],
-            [vandq_u8(vshrq_n_u8::<2>(a), three), vandq_u8(vshrq_n_u8::<2>(b), three)],
-        )
+        if p.is_multiple_of(2) {
+            let (first, second) = (splat(3), splat(12));
+            both(two!(H => vandq_u8(q[H], first)), two!(H => vandq_u8(q[H], second)))
+        } else {
+            let third = splat(0x30);
+            both(two!(H => vandq_u8(q[H], third)), two!(H => vshrq_n_u8::<6>(q[H])))
+        }
     }
     factors |c| {
         let s = load16(at(c, 0));
         [s8(low(s)), s8(vshrq_n_u8::<4>(s))]
     }
+    fraction |block| [0, 2, 4, 0][block % 4]
 }
 unpack! { Ggml<gguf::Q3K>, Halves, OFFSET 64, FRACTION 4;
     pair |c, p| {
@@ -480,19 +493,19 @@ unpack! { Ggml<gguf::Iq2Xxs>, Blocks, MANY_LOADS true;
         })
     }
     factors |c| {
-        // The last of every eight bytes.
+        // The last of every eight bytes: twice its upper half plus one.
         let bytes: &[u8; 64] = at(c, 2);
         let last = vqtbl4q_u8(vld1q_u8_x4(bytes.as_ptr()), load16(&PLACES_OF_8));
-        [odd(vshrq_n_u8::<4>(last)), vdupq_n_s8(0)]
+        [s8(vorrq_u8(vshrq_n_u8::<3>(last), splat(1))), vdupq_n_s8(0)]
     }
 }
 unpack! { Ggml<gguf::Iq2Xs>, Halves, MANY_LOADS true;
     pair |c, p| {
         four!(H => {
-            let a = usize::from(u16_at(c.codes, 2 + 16 * p + 4 * H));
-            let b = usize::from(u16_at(c.codes, 4 + 16 * p + 4 * H));
-            let grid = eights(&IQ2_XS[a & 511], &IQ2_XS[b & 511]);
-            signed(grid, a >> 9, b >> 9)
+            // Two words of nine bits of grid and seven of signs, of four that are read at once.
+            let four = u64::from_le_bytes(*at(c.codes, 2 + 16 * p + H / 2 * 8)) >> (H % 2 * 32);
+            let grid = eights(&IQ2_XS[four as usize & 511], &IQ2_XS[(four >> 16) as usize & 511]);
+            signed(grid, (four >> 9) as usize, (four >> 25) as usize)
         })
     }
     factors |c| { [odd(nibbles_of_8(*at(c, 66))), vdupq_n_s8(0)] }
@@ -520,10 +533,10 @@ unpack! { Ggml<gguf::Iq3Xxs>, Blocks, MANY_LOADS true;
         })
     }
     factors |c| {
-        // The last of every four bytes.
+        // The last of every four bytes: twice its upper half plus one.
         let bytes: &[u8; 32] = at(c, 66);
         let last = vqtbl2q_u8(vld1q_u8_x2(bytes.as_ptr()), load16(&PLACES_OF_4));
-        [odd(vshrq_n_u8::<4>(last)), vdupq_n_s8(0)]
+        [s8(vorrq_u8(vshrq_n_u8::<3>(last), splat(1))), vdupq_n_s8(0)]
     }
 }
 unpack! { Ggml<gguf::Iq3S>, Blocks, MANY_LOADS true;
