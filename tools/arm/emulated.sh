@@ -44,8 +44,9 @@ fi
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 # These start their own binary again, which user-mode emulation cannot do without binfmt_misc.
-again=(memory_does_not_grow_with_the_model a_killed_process_leaves_no_target a_refused_length_leaves_nothing
-       the_environment_forces_a_set_or_is_refused a_child_after_fork_has_threads_of_its_own)
+again=(memory_does_not_grow_with_the_model a_killed_process_leaves_no_target a_killed_conversion_goes_on
+       a_refused_length_leaves_nothing the_environment_forces_a_set_or_is_refused
+       a_child_after_fork_has_threads_of_its_own)
 # What quick takes: every format's decoding and products on every set of instructions, and files with their golden bytes.
 kernels=(detection_finds decode_to_binary32 decode_over_threads quantisation_of_activations products_of_one_shape
          unaligned_payloads largest_sums)
