@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# Builds the manylinux2014 abi3 wheel for aarch64 with zig's linker, as it is released, checks it, installs it into the
-# emulated Python and runs Python tests from it.
+# Builds the abi3 wheel for aarch64, installs it into the emulated Python and runs Python tests from it.
 #
 #   usage: wheel.sh [pytest arguments...]      default: the parity tests and those of arrays, tensors and threads
 #
-#   PY        a Python with maturin[zig]            (default: python3)
+#   MATURIN   the build tool                        (default: maturin)
 #   WHEEL     a wheel to test instead of building one
 #   ARM_CPUS  CPU models, one after another         (default "max,sve=off neoverse-n1 cortex-a72")
 #   ARM_ROOT, ARM_RUST: see setup.sh. CARGO_TARGET_DIR: where to build (default target/arm).
@@ -17,18 +16,15 @@ ARM_PYTHON=1 "$here/setup.sh"
 cd "$dir"
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
-py=$(command -v "${PY:-python3}")
 if [ -n "${WHEEL:-}" ]; then
   cp "$WHEEL" "$out"
 else (
   unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS RUSTC_WRAPPER
   RUSTC=$(readlink -f "$root/rust")/rustc
-  PATH=$(dirname "$py"):$PATH
-  # Names are kept: zig's linker takes an order to strip debug sections for one to strip them all.
-  export PATH RUSTC CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$dir/target/arm}" CARGO_PROFILE_RELEASE_STRIP=none
-  "$py" -m maturin build --release --locked --zig --compatibility manylinux2014 --target aarch64-unknown-linux-gnu --out "$out"
+  export RUSTC CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$dir/target/arm}" CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+  "${MATURIN:-maturin}" build --release --locked --target aarch64-unknown-linux-gnu --out "$out"
 ) fi
-"$py" tools/check_wheel.py "$out"/*.whl
+python3 tools/check_wheel.py "$out"/*.whl
 "$root/bin/arm-pip" click rich hypothesis ml_dtypes numpy pytest
 rm -rf "$root"/site/ninfer_rs*  # nothing of an earlier wheel stays
 "$root/bin/arm-pip" --no-deps "$out"/*aarch64.whl
