@@ -10,6 +10,7 @@ use ninfer_formats::TensorView;
 
 use super::driver::{scales_of, term, turn};
 use super::formats::{Codes, Factors, Unit};
+use super::single::{AHEAD, LONG};
 use super::{CHUNK, HalfLine, Line, ROWS, Rows, Wide, Words};
 use crate::arch::{fetch, fetch_early};
 use crate::q8_1::Q8_1;
@@ -23,10 +24,6 @@ pub(crate) const GROUP: usize = 16;
 const TILES: usize = 4;
 /// Groups from which on panels have several tiles.
 const MANY: usize = 3;
-/// Bytes of a row from which on nothing is fetched early: the machine follows such rows by itself, as for one column.
-const LONG: usize = 4096;
-/// Bytes between what is read and what is fetched early, about, where a panel is one tile.
-const AHEAD: usize = 1 << 16;
 /// Columns packed at a time, which bounds the memory for them to about `600 * K` bytes.
 const COLUMNS: usize = 512;
 
@@ -245,7 +242,7 @@ impl Ahead<'_> {
 pub(crate) struct Steps<U, T, M> {
     /// Unpacks the blocks of a chunk, of which there are as many as items.
     pub unpack: U,
-    /// Adds the terms of a tile's chunk to its chains with a group; told whether the next group's codes are to be fetched.
+    /// Adds the terms of a tile's chunk to its chains with a group; told what to fetch early meanwhile.
     pub terms: T,
     /// Adds the minima; not called for formats without.
     pub minima: M,

@@ -224,9 +224,9 @@ pub(crate) fn single_beside<V: Quads, S: Codes>(
 }
 
 /// Bytes between what is read and what is fetched early, about.
-const AHEAD: usize = 1 << 16;
+pub(super) const AHEAD: usize = 1 << 16;
 /// Rows of so many bytes are left to the machine, which follows one stream in a page of memory: hints slow it then.
-const LONG: usize = 4096;
+pub(super) const LONG: usize = 4096;
 
 /// Where the planes of the tile lie that is to be fetched while the one of `rows` is worked on, `left` rows before the
 /// end; of the same tile if there is none. Null if nothing is to be fetched.
