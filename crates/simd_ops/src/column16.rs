@@ -5,7 +5,7 @@
 //! accumulators wait for themselves at every step, so a few rows are decoded side by side.
 
 #![cfg_attr(
-    not(target_arch = "x86_64"),
+    not(any(target_arch = "x86_64", target_arch = "aarch64")),
     allow(dead_code, unused_imports, unused_macros, reason = "other targets have no such kernels yet")
 )]
 
@@ -359,5 +359,5 @@ macro_rules! columns {
         }
     };
 }
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) use columns;

@@ -230,7 +230,10 @@ fn pass(
 }
 
 /// The A16 product of at most [`crate::kernels::FEW`] columns; otherwise as [`product`].
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "other targets have no such kernels yet"))]
+#[cfg_attr(
+    not(any(target_arch = "x86_64", target_arch = "aarch64")),
+    allow(dead_code, reason = "other targets have no such kernels yet")
+)]
 #[inline(always)]
 pub(crate) fn few(
     view: &TensorView<'_>,

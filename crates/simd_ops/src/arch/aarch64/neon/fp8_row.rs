@@ -11,37 +11,53 @@ neon_entry! {
     /// Decodes codes times the row's multiplier.
     #[inline]
     pub(crate) fn row(codes: &[u8], scale: f32, out: &mut [f32]) {
-        let wide = scale * 256.0;
-        // 256 * scale is exact unless it overflows; such a multiplier takes the portable way.
-        if wide.is_infinite() && scale.is_finite() {
-            return portable(codes, scale, out);
-        }
-        let (words, tail) = codes.as_chunks::<16>();
-        let (runs, out_tail) = out.as_chunks_mut::<16>();
-        let magnitude = vdupq_n_u8(0x7f);
-        let keep = vdupq_n_u16(0xbf80);
+        let Some(factor) = factor(scale) else { return portable(codes, scale, out) };
+        let (words, tail) = codes.as_chunks::<64>();
+        let (runs, out_tail) = out.as_chunks_mut::<64>();
         for (bytes, out) in words.iter().zip(runs) {
-            let c = load16(bytes);
-            if vmaxvq_u8(vceqq_u8(vandq_u8(c, magnitude), magnitude)) != 0 {
+            if !run(bytes, factor, 0, out) {
                 portable(bytes, scale, out);
-                continue;
-            }
-            let c = vreinterpretq_s8_u8(c);
-            // Sign to bit 15, exponent and fraction to bits 13..7; bit 14 gets a copy of the sign and is cleared.
-            let words = [vshll_n_s8::<7>(vget_low_s8(c)), vshll_high_n_s8::<7>(c)];
-            for (word, out) in words.into_iter().zip(out.as_chunks_mut::<8>().0) {
-                let word = vandq_u16(vreinterpretq_u16_s16(word), keep);
-                let values = [from_halves(vget_low_u16(word)), from_halves(vget_high_u16(word))];
-                for (v, out) in values.into_iter().zip(out.as_chunks_mut::<4>().0) {
-                    store(out, vmulq_n_f32(v, wide));
-                }
             }
         }
         portable(tail, scale, out_tail);
     }
+
+    /// Decodes 64 codes, unless one of them is NaN.
+    #[inline]
+    pub(crate) fn run(bytes: &[u8; 64], factor: f32, r: usize, out: &mut impl Runs) -> bool {
+        let magnitude = vdupq_n_u8(0x7f);
+        let c = four!(I => load16(at(bytes, 16 * I)));
+        let m = four!(I => vandq_u8(c[I], magnitude));
+        // The largest magnitude of all is that of NaN.
+        if vmaxvq_u8(vmaxq_u8(vmaxq_u8(m[0], m[1]), vmaxq_u8(m[2], m[3]))) == 0x7f {
+            return false;
+        }
+        let keep = vdupq_n_u16(0xbf80);
+        four!(I => {
+            let c = vreinterpretq_s8_u8(c[I]);
+            // Sign to bit 15, exponent and fraction to bits 13..7; bit 14 gets a copy of the sign and is cleared.
+            let words = [vshll_n_s8::<7>(vget_low_s8(c)), vshll_high_n_s8::<7>(c)];
+            let words = two!(H => vandq_u16(vreinterpretq_u16_s16(words[H]), keep));
+            let values = [
+                from_halves(vget_low_u16(words[0])),
+                from_halves(vget_high_u16(words[0])),
+                from_halves(vget_low_u16(words[1])),
+                from_halves(vget_high_u16(words[1])),
+            ];
+            out.put(r, I, four!(Q => vmulq_n_f32(values[Q], factor)));
+        });
+        true
+    }
 }
 
-fn portable(codes: &[u8], scale: f32, out: &mut [f32]) {
+/// What the binary16 words are multiplied with: 256 times the multiplier, which is exact unless it overflows.
+pub(crate) fn factor(scale: f32) -> Option<f32> {
+    let wide = scale * 256.0;
+    (!wide.is_infinite() || scale.is_infinite()).then_some(wide)
+}
+
+/// Decodes any codes.
+pub(crate) fn portable(codes: &[u8], scale: f32, out: &mut [f32]) {
     for (o, &c) in out.iter_mut().zip(codes) {
         *o = e4m3::to_f32(c) * scale;
     }

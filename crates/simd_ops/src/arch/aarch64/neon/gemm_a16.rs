@@ -7,26 +7,26 @@ use ninfer_formats::{DirectKind, FormatId, Scheme, TensorView};
 
 use super::prims::{load_f32, store};
 use crate::isa::{Isa, neon_entry};
-use crate::kernels::{self, A16Fn, Columns, Scratch};
+use crate::kernels::{self, A16Fn, Columns, Products, Scratch};
 use crate::panel::Lanes;
-use crate::panel16::{Block, HIGH, Operand, WIDE, product};
+use crate::panel16::{Block, HIGH, Operand, WIDE, few, product};
 use crate::tile::Tile;
 
 /// Rows and columns whose accumulators are in registers.
 const ROWS: usize = 2;
 const COLUMNS: usize = 3;
 
-/// The entry of a format: all that decode to binary32.
-pub(super) fn entry(format: FormatId) -> Option<A16Fn> {
+/// The entries of a format: all that decode to binary32.
+pub(super) fn entries(format: FormatId) -> Products<A16Fn> {
     match format.scheme() {
-        Scheme::Direct(DirectKind::Int32) => None,
-        _ => Some(many),
+        Scheme::Direct(DirectKind::Int32) => Products::NONE,
+        _ => Products { one: None, few: Some(columns::<true>), many: Some(columns::<false>) },
     }
 }
 
 neon_entry! {
-    /// See [`crate::kernels::A16Fn`].
-    fn many(
+    /// A few columns or many; see [`crate::kernels::A16Fn`].
+    fn columns<const FEW: bool>(
         view: &TensorView<'_>, x: &Columns<'_>, columns: Range<usize>, out: &mut Tile<'_>, scratch: &mut Scratch,
     ) {
         let decode = kernels::decode(Isa::Neon, view.format());
@@ -42,7 +42,11 @@ neon_entry! {
             }
         };
         let combine = |block: &Block, sums: &mut [[f32; HIGH]; WIDE]| combine(block, sums);
-        product(view, x, columns, out, &mut scratch.panel16, &decode, add, combine);
+        if FEW {
+            few(view, x, columns, out, &mut scratch.panel16, &decode, add, combine);
+        } else {
+            product(view, x, columns, out, &mut scratch.panel16, &decode, add, combine);
+        }
     }
 
     /// Adds the products of the rows `r..r + ROWS` and the columns `c..c + C` of a block.

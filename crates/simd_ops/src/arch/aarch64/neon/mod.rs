@@ -1,6 +1,7 @@
 //! Kernels of the token `neon`: Advanced SIMD.
 
 mod activations;
+mod column;
 mod decode;
 pub(crate) mod encode;
 mod fp8_row;
@@ -17,6 +18,7 @@ mod lanes;
 mod nvfp4;
 pub(in crate::arch::aarch64) mod prims;
 mod search;
+mod super_blocks;
 
 use ninfer_formats::FormatId;
 
@@ -31,7 +33,7 @@ pub(crate) fn kernels(format: FormatId) -> KernelSet {
     let columns = a8_formats!(format, columns);
     KernelSet {
         decode: Some(decode::entry(format.scheme())),
-        a16: Products { many: gemm_a16::entry(format), ..Products::NONE },
+        a16: Products { one: column::entry(format), ..gemm_a16::entries(format) },
         a8: Products { one: columns, few: columns, many: a8_sources!(format, many) },
         prepared: None,
     }

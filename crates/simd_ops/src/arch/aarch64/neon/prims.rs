@@ -10,6 +10,38 @@ static BIT_OF_LANE: [u8; 16] = [1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32,
 static BYTE_OF_LANE: [[u8; 16]; 2] =
     [[0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1], [2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3]];
 
+/// Where the bytes of four codes go: to the top bytes of four words, the rest zeros.
+static TOP_BYTES: [[u8; 16]; 4] = [top_bytes(0), top_bytes(4), top_bytes(8), top_bytes(12)];
+
+const fn top_bytes(first: u8) -> [u8; 16] {
+    // Places past the vector give zeros.
+    let mut out = [255; 16];
+    let mut i = 0;
+    while i < 4 {
+        out[4 * i + 3] = first + i as u8;
+        i += 1;
+    }
+    out
+}
+
+/// Where the values of a block go, sixteen at a time and in increasing order: those of one row into memory, or of
+/// several rows, whose blocks are decoded side by side, into sums.
+pub(crate) trait Runs {
+    /// Takes the values `16 * i..` of the block of row `r`.
+    fn put(&mut self, r: usize, i: usize, v: [float32x4_t; 4]);
+}
+
+impl<const N: usize> Runs for [f32; N] {
+    #[inline(always)]
+    fn put(&mut self, _r: usize, i: usize, v: [float32x4_t; 4]) {
+        let out = self.as_chunks_mut::<16>().0[i].as_chunks_mut::<4>().0;
+        for (out, v) in out.iter_mut().zip(v) {
+            // SAFETY: Advanced SIMD is part of the AArch64 baseline.
+            unsafe { store(out, v) }
+        }
+    }
+}
+
 neon_entry! {
     /// Four binary32 values.
     #[inline]
@@ -71,26 +103,33 @@ neon_entry! {
         from_halves(vdup_n_u16(word))
     }
 
+    /// Sixteen signed bytes, taken with 2 to the power `fraction` (0, 2 or 4), as four vectors of binary32, in order. A byte
+    /// at the top of a word is a number with 24 more fraction bits, which the conversion takes off.
+    #[inline]
+    pub(crate) fn widen_fraction(codes: int8x16_t, fraction: i32) -> [float32x4_t; 4] {
+        four!(I => {
+            let v = vreinterpretq_s32_s8(vqtbl1q_s8(codes, load16(&TOP_BYTES[I])));
+            match fraction {
+                2 => vcvtq_n_f32_s32::<26>(v),
+                4 => vcvtq_n_f32_s32::<28>(v),
+                _ => vcvtq_n_f32_s32::<24>(v),
+            }
+        })
+    }
+
     /// Sixteen signed bytes as four vectors of binary32, in order.
     #[inline]
     pub(crate) fn widen(codes: int8x16_t) -> [float32x4_t; 4] {
-        let (low, high) = (vmovl_s8(vget_low_s8(codes)), vmovl_high_s8(codes));
-        [
-            vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))),
-            vcvtq_f32_s32(vmovl_high_s16(low)),
-            vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))),
-            vcvtq_f32_s32(vmovl_high_s16(high)),
-        ]
+        widen_fraction(codes, 0)
     }
 
-    /// Stores 32 signed codes times one scale.
+    /// 32 signed codes times one scale, to the runs from `first` on of row `r`.
     #[inline]
-    pub(crate) fn scaled(codes: [int8x16_t; 2], d: float32x4_t, out: &mut [f32; 32]) {
-        for (codes, out) in codes.into_iter().zip(out.as_chunks_mut::<16>().0) {
-            for (v, out) in widen(codes).into_iter().zip(out.as_chunks_mut::<4>().0) {
-                store(out, vmulq_f32(d, v));
-            }
-        }
+    pub(crate) fn scaled(codes: [int8x16_t; 2], d: float32x4_t, r: usize, first: usize, out: &mut impl Runs) {
+        two!(I => {
+            let v = widen(codes[I]);
+            out.put(r, first + I, four!(Q => vmulq_f32(d, v[Q])));
+        });
     }
 
     /// Low nibbles of sixteen bytes, then their high nibbles.
