@@ -90,6 +90,7 @@ test-arm:
 
 # The aarch64 wheel in an emulated Python: the parity tests on every CPU model.
 test-arm-wheel: $(VENV)/.tools
+	$(PY) -m pip install --quiet --disable-pip-version-check 'maturin[zig]>=1.9,<2'
 	MATURIN=$(abspath $(BIN))/maturin tools/arm/wheel.sh
 
 test-bigendian:

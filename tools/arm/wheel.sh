@@ -3,7 +3,8 @@
 #
 #   usage: wheel.sh [pytest arguments...]      default: the parity tests and those of arrays, tensors and threads
 #
-#   MATURIN   the build tool                        (default: maturin)
+#   MATURIN   the build tool, beside it zig of PyPI's maturin[zig]     (default: maturin)
+#   LINKER    zig as the release has it, against an old glibc, or gcc (default: zig)
 #   WHEEL     a wheel to test instead of building one
 #   ARM_CPUS  CPU models, one after another         (default "max,sve=off neoverse-n1 cortex-a72")
 #   ARM_ROOT, ARM_RUST: see setup.sh. CARGO_TARGET_DIR: where to build (default target/arm).
@@ -20,9 +21,17 @@ if [ -n "${WHEEL:-}" ]; then
   cp "$WHEEL" "$out"
 else (
   unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS RUSTC_WRAPPER
-  RUSTC=$(readlink -f "$root/rust")/rustc
-  export RUSTC CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$dir/target/arm}" CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
-  "${MATURIN:-maturin}" build --release --locked --target aarch64-unknown-linux-gnu --out "$out"
+  target=aarch64-unknown-linux-gnu
+  # The machine's own compiler if it has a standard library for the target, as in the release.
+  [ -d "$(rustc --print target-libdir --target "$target" 2>/dev/null)" ] || export RUSTC="$(readlink -f "$root/rust")/rustc"
+  export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$dir/target/arm}"
+  case ${LINKER:-zig} in
+    # As in the Makefile: zig's linker takes an order to strip debug sections for one to strip all names.
+    zig) args=(--zig --compatibility manylinux2014) CARGO_PROFILE_RELEASE_STRIP=none && export CARGO_PROFILE_RELEASE_STRIP ;;
+    *) args=() && export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc ;;
+  esac
+  maturin=${MATURIN:-maturin}
+  PATH=$(dirname "$(command -v "$maturin")"):$PATH "$maturin" build --release --locked --target "$target" "${args[@]}" --out "$out"
 ) fi
 python3 tools/check_wheel.py "$out"/*.whl
 "$root/bin/arm-pip" click rich hypothesis ml_dtypes numpy pytest
