@@ -49,7 +49,7 @@ again=(memory_does_not_grow_with_the_model a_killed_process_leaves_no_target a_k
        a_child_after_fork_has_threads_of_its_own)
 # What quick takes: every format's decoding and products on every set of instructions, and files with their golden bytes.
 kernels=(detection_finds decode_to_binary32 decode_over_threads quantisation_of_activations products_of_one_shape
-         unaligned_payloads largest_sums)
+         unaligned_payloads largest_sums few_columns_of_unquantised)
 goldens=(golden gguf_decode encoders imports cast_direct registry sizes validity
          roundtrip tensors imatrix writing split source_gguf source_npy)
 crates=(ninfer-formats ninfer-mapped ninfer-gguf ninfer-simd-ops ninfer-artifact)

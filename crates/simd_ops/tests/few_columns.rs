@@ -10,7 +10,9 @@ use ninfer_simd_ops::{Activations, Dispatch, Isa, Precision, Prepared, Width, Wo
 
 /// Tokens with A8 kernels of their own for one column and for up to [`MOST`] columns.
 const WITH_A8: &[Isa] = &[Isa::Avx2, Isa::Avx512Vnni, Isa::Neon, Isa::NeonDotprod];
-/// Those of them that have kernels for repacked weights.
+/// Tokens with A16 kernels of their own for one column and for a few.
+const WITH_A16: &[Isa] = &[Isa::Avx2, Isa::Avx512, Isa::Neon];
+/// Those with A8 kernels that have kernels for repacked weights.
 const REPACKED: &[Isa] = &[Isa::Avx2, Isa::Avx512Vnni];
 
 /// Most columns of these kernels.
@@ -154,7 +156,7 @@ fn few_columns_of_unquantised_activations_have_kernels_of_their_own() {
                 for t in [1, 2, 5, 6, 7, 8] {
                     let (mut out, x) = (vec![0.0; t * n], Activations::F32(&x[..t * k]));
                     let ran = matmul(&view, x, Precision::A16, &mut out, &on(isa, 2)).unwrap();
-                    if let Some(own) = isa.chain().find(|isa| [Isa::Avx512, Isa::Avx2].contains(isa)) {
+                    if let Some(own) = isa.chain().find(|isa| WITH_A16.contains(isa)) {
                         let width = if t == 1 { Width::One } else { Width::Few };
                         assert_eq!((ran.kernel, ran.width), (own, Some(width)), "{isa} {format}");
                     }
