@@ -23,10 +23,18 @@ impl Runs for Sum<'_> {
     #[inline(always)]
     fn put(&mut self, r: usize, i: usize, v: [float32x4_t; 4]) {
         let x = self.x.as_chunks::<16>().0[i].as_chunks::<4>().0;
-        for ((acc, v), x) in self.acc[r].iter_mut().zip(v).zip(x) {
-            // SAFETY: Advanced SIMD is part of the AArch64 baseline.
-            *acc = unsafe { vfmaq_f32(*acc, v, load_f32(x)) };
+        let [mut a, mut b, mut c, mut d] = self.acc[r];
+        // SAFETY: Advanced SIMD is part of the AArch64 baseline. The assembly has no instruction: it keeps the compiler from
+        // following one sum through the whole block before it turns to the next, with most of the block in memory meanwhile.
+        unsafe {
+            a = vfmaq_f32(a, v[0], load_f32(&x[0]));
+            b = vfmaq_f32(b, v[1], load_f32(&x[1]));
+            c = vfmaq_f32(c, v[2], load_f32(&x[2]));
+            d = vfmaq_f32(d, v[3], load_f32(&x[3]));
+            std::arch::asm!("/* {0} {1} {2} {3} */", inout(vreg) a, inout(vreg) b, inout(vreg) c, inout(vreg) d,
+                options(pure, nomem, nostack, preserves_flags));
         }
+        self.acc[r] = [a, b, c, d];
     }
 }
 
