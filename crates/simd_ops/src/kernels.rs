@@ -325,7 +325,11 @@ fn a8_by_few(isa: Isa, format: FormatId, columns: usize) -> bool {
     use ninfer_formats::BlockKind as K;
     let most = match format.scheme() {
         _ if cfg!(not(target_arch = "x86_64")) => FEW,
-        _ if isa == Isa::AmxInt8 && arch::kernels(isa, format).is_some_and(|set| set.a8.many.is_some()) => 7,
+        _ if isa == Isa::AmxInt8
+            && a8_entries(isa, format, columns).is_some_and(|set| set.many.is_some()) =>
+        {
+            7
+        }
         _ if isa >= Isa::Avx512Vnni => return columns < 12 && columns != 8,
         Scheme::Gguf(K::Q2K | K::Q3K | K::Q4K | K::Q5K | K::Q6K) => 2 * FEW,
         Scheme::Gguf(K::Q8_0 | K::Q4_0 | K::Q5_0 | K::Q2_0) => FEW,
@@ -335,11 +339,22 @@ fn a8_by_few(isa: Isa, format: FormatId, columns: usize) -> bool {
     columns <= most
 }
 
+/// The A8 entries of a token, without one that takes longer for so few columns than that of the token before.
+fn a8_entries(isa: Isa, format: FormatId, columns: usize) -> Option<Products<A8Fn>> {
+    let set = arch::kernels(isa, format)?.a8;
+    #[cfg(target_arch = "x86_64")]
+    if isa == Isa::AmxInt8 && columns < arch::x86_64::amx_int8::least(format) {
+        return Some(Products { many: None, ..set });
+    }
+    let _ = columns;
+    Some(set)
+}
+
 /// The A8 product of a format that has an integer path.
 pub(crate) fn a8(isa: Isa, format: FormatId, columns: usize) -> Picked<Product<A8Fn>> {
     let of = |columns| {
         let few = a8_by_few(isa, format, columns);
-        product(isa, columns, few, |isa| Some(arch::kernels(isa, format)?.a8))
+        product(isa, columns, few, |isa| a8_entries(isa, format, columns))
     };
     let mut picked = of(columns);
     // Sixteen columns at a time: twelve or more of them are as good as sixteen, fewer cost less by themselves, and for

@@ -8,18 +8,18 @@ use ninfer_simd_ops::isa::available;
 use ninfer_simd_ops::{Activations, Dispatch, Isa, Precision, Width, matmul};
 
 /// The token whose code must run for more columns than the kernels for a few take.
-fn expected_kernel(isa: Isa, format: FormatId, precision: Precision) -> Isa {
+fn expected_kernel(isa: Isa, format: FormatId, precision: Precision, columns: usize) -> Isa {
     use BlockKind as K;
     let direct = matches!(format.scheme(), Scheme::Direct(_) | Scheme::RowScaled(_));
-    // Formats with sums of 16 values, which tiles are not used for.
-    let halves = match format.scheme() {
-        Scheme::Nvfp4 => true,
-        Scheme::Gguf(kind) => matches!(kind, K::Q6K | K::Iq2Xs | K::Iq2S | K::Iq1M),
-        _ => false,
+    // Formats with sums of 16 values, whose tiles are worth while for many columns only.
+    let least = match format.scheme() {
+        Scheme::Gguf(K::Iq1M) => 48,
+        Scheme::Nvfp4 | Scheme::Gguf(K::Q6K | K::Iq2Xs | K::Iq2S) => 256,
+        _ => 0,
     };
     match (isa, precision) {
         (Isa::AvxVnni, _) => Isa::Avx2,
-        (Isa::AmxInt8, Precision::A8) if halves => Isa::Avx512Vnni,
+        (Isa::AmxInt8, Precision::A8) if columns < least => Isa::Avx512Vnni,
         (Isa::Avx512Vnni | Isa::AmxInt8, p) if direct || p == Precision::A16 => Isa::Avx512,
         (Isa::NeonDotprod | Isa::NeonI8mm, p) if direct || p == Precision::A16 => Isa::Neon,
         _ => isa,
@@ -27,12 +27,12 @@ fn expected_kernel(isa: Isa, format: FormatId, precision: Precision) -> Isa {
 }
 
 /// Most columns that are taken a few at a time.
-fn few(isa: Isa, format: FormatId, precision: Precision) -> usize {
+fn few(isa: Isa, format: FormatId, precision: Precision, columns: usize) -> usize {
     use BlockKind as K;
     match (precision, format.scheme()) {
         _ if cfg!(not(target_arch = "x86_64")) => 8,
         (Precision::A16, _) | (_, Scheme::Direct(_) | Scheme::RowScaled(_)) => 8,
-        _ if isa == Isa::AmxInt8 && expected_kernel(isa, format, precision) == isa => 7,
+        _ if isa == Isa::AmxInt8 && expected_kernel(isa, format, precision, columns) == isa => 7,
         _ if isa >= Isa::Avx512Vnni => 11,
         (_, Scheme::Gguf(K::Q2K | K::Q3K | K::Q4K | K::Q5K | K::Q6K)) => 32,
         (_, Scheme::Gguf(K::Q8_0 | K::Q4_0 | K::Q5_0 | K::Q2_0) | Scheme::Grouped(_) | Scheme::Nvfp4) => 16,
@@ -64,8 +64,8 @@ fn check(w: &Owned, x: &[f32], threads: &[usize], what: &str) {
                 let ran =
                     matmul(&view, Activations::F32(x), precision, &mut out[1..=t * n], &dispatch).unwrap();
                 let format = view.format();
-                if t > few(isa, format, precision) {
-                    assert_eq!(ran.kernel, expected_kernel(isa, format, precision), "{isa} {format}");
+                if t > few(isa, format, precision, t) {
+                    assert_eq!(ran.kernel, expected_kernel(isa, format, precision, t), "{isa} {format}");
                     assert_eq!(ran.width, Some(Width::Many), "{isa} {format}");
                 }
                 assert!(out[0] == 7.5 && out[t * n + 1] == 7.5);
@@ -136,6 +136,53 @@ fn more_columns_than_are_packed_at_a_time() {
     for format in [FormatId::GgufQ4_0, FormatId::Q6G64Fp16, FormatId::GgufQ2K, FormatId::GgufQ6K] {
         let (n, k) = legal(format, 5, 300);
         check(&sane(format, n, k, 3), &Random(4).values(530 * k), &[1], "530 columns");
+    }
+}
+
+/// Formats with sums of 16 values, of as many columns as make tiles of bfloat16 numbers worth while: their codes are
+/// multiplied with their factors first.
+const HALVES: [FormatId; 5] =
+    [FormatId::GgufQ6K, FormatId::GgufIq2Xs, FormatId::GgufIq2S, FormatId::GgufIq1M, FormatId::Nvfp4];
+
+#[test]
+fn factors_of_sixteen_values_among_many_columns() {
+    for format in HALVES {
+        for (i, (n, k, t)) in [(70, 544, 256), (17, 33, 261), (5, 300, 530)].into_iter().enumerate() {
+            let (n, k) = legal(format, n, k);
+            let x = Random(11).values(t * k);
+            for make in [sane as fn(FormatId, usize, usize, u64) -> Owned, wild] {
+                check(&make(format, n, k, 40 + i as u64), &x, &[1, 3], "halves");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_greatest_factors_and_codes_are_exact_among_many_columns() {
+    // Codes -32 (every bit clear) or 31 with scales -128 or 127: 13 bits, and sums of up to 2^24.
+    let (n, k, t) = (3, 256, 256);
+    for (code, scale) in [(0x00, 0x80), (0x00, 0x7f), (0xff, 0x80), (0xff, 0x7f)] {
+        let mut w = sane(FormatId::GgufQ6K, n, k, 6);
+        for (row, block) in w.payload.chunks_exact_mut(210).enumerate() {
+            block[..192].fill(code);
+            block[192..208].fill(scale);
+            // Row 1: the sum of the one half is taken off again by the other, but for one value.
+            if row == 1 {
+                block[..192].copy_from_slice(&std::array::from_fn::<u8, 192, _>(|i| {
+                    if i % 32 < 16 { 0 } else { 0xff }
+                }));
+            }
+        }
+        let x: Vec<f32> = (0..t * k)
+            .map(|i| match i / k % 3 {
+                0 => 1.0,
+                1 => -1.0,
+                _ if i % 32 == 5 => 0.5,
+                _ if i % 32 < 16 => 1.0,
+                _ => -1.0,
+            })
+            .collect();
+        check(&w, &x, &[1], &format!("codes {code:#x}, scales {scale:#x}"));
     }
 }
 

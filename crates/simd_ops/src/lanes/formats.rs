@@ -54,6 +54,8 @@ pub(crate) trait Codes: Turn {
     const ORDER: [u8; 32] = in_order();
     /// See [`Factors`].
     const FACTORS: Factors = Factors::None;
+    /// No integer factor per 16 values is greater, signs aside.
+    const MOST: u32 = 0;
     /// Whether sums are formed per 16 values.
     const SPLIT: bool = matches!(Self::FACTORS, Factors::Halves | Factors::Terms);
     /// Whether minima are subtracted; they are per 32 or per 16 values as the factors are.

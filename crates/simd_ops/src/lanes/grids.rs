@@ -157,6 +157,7 @@ impl Codes for Ggml<gguf::Iq2Xs> {
     const OFFSET: i32 = OFFSET as i32;
     const RANGE: u32 = 127;
     const FACTORS: Factors = Factors::Halves;
+    const MOST: u32 = 31;
     const POWER: f32 = 0.125;
     entries! { |v, u, B| {
         let q = [u.word(v, 2 * B), u.word(v, 2 * B + 1)];
@@ -179,6 +180,7 @@ impl Codes for Ggml<gguf::Iq2S> {
     const OFFSET: i32 = OFFSET as i32;
     const RANGE: u32 = 127;
     const FACTORS: Factors = Factors::Halves;
+    const MOST: u32 = 31;
     const POWER: f32 = 0.125;
     entries! { |v, u, B| {
         let (q, high) = (u.word(v, B), u.word(v, 16 + B / 4));
@@ -313,6 +315,7 @@ impl Codes for Ggml<gguf::Iq1M> {
     const OFFSET: i32 = 9;
     const RANGE: u32 = 18;
     const FACTORS: Factors = Factors::Halves;
+    const MOST: u32 = 15;
     const POWER: f32 = 0.125;
     const EIGHTS: bool = true;
 

@@ -223,6 +223,7 @@ impl Codes for Ggml<gguf::Q6K> {
     const OFFSET: i32 = 32;
     const RANGE: u32 = 63;
     const FACTORS: Factors = Factors::Halves;
+    const MOST: u32 = 128;
     words! { |v, u, B| {
         let (low, top) = (v.bytes(15), v.bytes(0x30));
         let (p, r) = (B / 4, B % 4);

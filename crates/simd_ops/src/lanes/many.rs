@@ -24,18 +24,24 @@ pub(crate) const GROUP: usize = 16;
 const TILES: usize = 4;
 /// Groups from which on panels have several tiles.
 const MANY: usize = 3;
+/// Activations by fours, in these by columns.
+pub(crate) const FOURS: u8 = 0;
+/// Activations of 32 values by columns, for tiles of bytes.
+pub(crate) const COLUMNS_OF_BYTES: u8 = 1;
+/// The same as bfloat16 numbers, of four the first and the third before the others.
+pub(crate) const COLUMNS_OF_PAIRS: u8 = 2;
+/// Chains of a span of panels: they and a chunk of all columns stay in the second-level cache while the two meet.
+const SPAN: usize = 512;
 /// Columns packed at a time, which bounds the memory for them to about `600 * K` bytes.
 const COLUMNS: usize = 512;
 
 /// Numbers of a tile's rows, or of a group's columns.
 pub(crate) type Numbers = Line<[f32; 16]>;
 
-/// A block of a tile. What a format does not use keeps old values.
+/// What the terms of a tile's block have in common, beside the codes. What a format does not use keeps old values.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Block {
-    /// Codes of every row by fours, with the offset or without.
-    pub codes: [Line<Words>; 8],
     /// Scales of the terms.
     pub d: [Numbers; 2],
     /// Integer factors.
@@ -47,7 +53,6 @@ pub(crate) struct Block {
 }
 
 const EMPTY: Block = Block {
-    codes: [Line([0; ROWS]); 8],
     d: [Line([0.0; 16]); 2],
     factors: [Line([0.0; 16]); 2],
     minima: [Line([0.0; 16]); 2],
@@ -57,8 +62,7 @@ const EMPTY: Block = Block {
 /// The chains of a tile and a group: sixteen rows for every column.
 pub(crate) type Chains = [Numbers; GROUP];
 
-/// 32 activations of every column of a group, in the order of the format's codes: by fours, in these by columns; or as
-/// runs of 32, by columns.
+/// 32 activations of every column of a group, in the order of the format's codes; or half of them, see [`COLUMNS_OF_PAIRS`].
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct X(pub [[[i8; 4]; GROUP]; 8]);
@@ -66,10 +70,8 @@ pub(crate) struct X(pub [[[i8; 4]; GROUP]; 8]);
 /// A chunk of one group of columns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Group<'a> {
-    /// Codes, one item a block.
+    /// Codes, [`items`] a block.
     pub codes: &'a [X],
-    /// Codes that are wanted next, to fetch early; as many items or fewer.
-    pub next: &'a [X],
     /// Scales, one item a block.
     pub d: &'a [Numbers],
     /// What the integer sums start at, one or two items a block.
@@ -97,6 +99,8 @@ pub(crate) struct Memory {
     rows: [Vec<u8>; 3],
     /// `[tiles][blocks]`.
     panel: Vec<Block>,
+    /// Unpacked codes, `[tiles][blocks][lines]`.
+    codes: Vec<Line<Words>>,
     /// `[groups][tiles]`.
     acc: Vec<Chains>,
     min: Vec<Chains>,
@@ -110,6 +114,11 @@ pub(crate) const fn factors<S: Codes>() -> Factors {
 /// Whether the sums of the halves are wanted.
 pub(crate) const fn split<S: Codes>() -> bool {
     matches!(factors::<S>(), Factors::Halves | Factors::Terms)
+}
+
+/// Items of activation codes a block.
+pub(crate) const fn items(layout: u8) -> usize {
+    if layout == COLUMNS_OF_PAIRS { 2 } else { 1 }
 }
 
 /// Start values a block.
@@ -126,12 +135,19 @@ const fn sums<S: Codes>() -> usize {
     }
 }
 
+/// Two integers as bfloat16 numbers, which hold them exactly.
+#[inline(always)]
+fn bfloats(a: i8, b: i8) -> [i8; 4] {
+    let [a, b] = [a, b].map(|x| f32::from(x).to_bits());
+    (a >> 16 | b & 0xffff_0000).to_le_bytes().map(|byte| byte as i8)
+}
+
 impl Packed {
     #[inline(always)]
-    fn fill<S: Codes, const BY_COLUMNS: bool>(&mut self, x: &Q8_1, columns: Range<usize>, offset: i32) {
+    fn fill<S: Codes, const LAYOUT: u8>(&mut self, x: &Q8_1, columns: Range<usize>, offset: i32) {
         let (blocks, groups) = (x.blocks(), columns.len().div_ceil(GROUP));
         self.groups = groups;
-        self.codes.resize(groups * blocks, X([[[0; 4]; GROUP]; 8]));
+        self.codes.resize(groups * blocks * items(LAYOUT), X([[[0; 4]; GROUP]; 8]));
         self.d.resize(groups * blocks, Line([0.0; GROUP]));
         self.start.resize(groups * blocks * starts::<S>(), Line([0; GROUP]));
         self.sums.resize(groups * blocks * sums::<S>(), Line([0.0; GROUP]));
@@ -142,13 +158,26 @@ impl Packed {
             let runs = column.codes.as_chunks::<32>().0.iter().zip(column.half_sums.as_chunks::<2>().0);
             for (b, ((codes, sum), &d)) in runs.zip(column.scales).enumerate() {
                 let at = self.place(t / GROUP, b, blocks);
-                let to = &mut self.codes[at].0;
-                for (q, places) in S::ORDER.as_chunks::<4>().0.iter().enumerate() {
-                    let four = places.map(|place| codes[usize::from(place)]);
-                    if BY_COLUMNS {
-                        to.as_flattened_mut()[8 * lane + q] = four;
-                    } else {
-                        to[q][lane] = four;
+                let fours = S::ORDER.as_chunks::<4>().0.iter().map(|of| of.map(|i| codes[usize::from(i)]));
+                match LAYOUT {
+                    FOURS => {
+                        let to = &mut self.codes[at].0;
+                        for (to, four) in to.iter_mut().zip(fours) {
+                            to[lane] = four;
+                        }
+                    }
+                    COLUMNS_OF_BYTES => {
+                        let to = &mut self.codes[at].0.as_flattened_mut()[8 * lane..][..8];
+                        for (to, four) in to.iter_mut().zip(fours) {
+                            *to = four;
+                        }
+                    }
+                    _ => {
+                        let to = &mut self.codes[2 * at + lane / 8].0.as_flattened_mut();
+                        let to = to[16 * (lane % 8)..][..16].as_chunks_mut::<2>().0;
+                        for (to, [a, b, c, d]) in to.iter_mut().zip(fours) {
+                            *to = [bfloats(a, c), bfloats(b, d)];
+                        }
                     }
                 }
                 self.d[at].0[lane] = d;
@@ -175,13 +204,11 @@ impl Packed {
 
     /// The chunk of `count` blocks from `first` on of group `g`.
     #[inline(always)]
-    fn group<S: Codes>(&self, g: usize, first: usize, count: usize) -> Group<'_> {
+    fn group<S: Codes, const LAYOUT: u8>(&self, g: usize, first: usize, count: usize) -> Group<'_> {
         let at = first * self.groups + g * count;
         let part = |items: usize| at * items..(at + count) * items;
-        let next = (at + count).min(self.codes.len())..(at + 2 * count).min(self.codes.len());
         Group {
-            codes: &self.codes[part(1)],
-            next: &self.codes[next],
+            codes: &self.codes[part(items(LAYOUT))],
             d: &self.d[part(1)],
             start: &self.start[part(starts::<S>())],
             sums: &self.sums[part(sums::<S>())],
@@ -248,106 +275,136 @@ pub(crate) struct Steps<U, T, M> {
     pub minima: M,
 }
 
-/// The product of the view's rows and the columns; see [`crate::kernels::A8Fn`]. Activations lie `BY_COLUMNS` or by
-/// fours. Of a group's columns the steps must take all that exist; the next multiple of eight has activations.
+/// The product of the view's rows and the columns; see [`crate::kernels::A8Fn`]. Activations lie as `LAYOUT` says, and a
+/// block's unpacked codes are `lines`. Of a group's columns the steps must take all that exist; the next multiple of eight has activations.
 #[inline(always)]
-pub(crate) fn many<V: Wide, S: Codes, const BY_COLUMNS: bool>(
+#[allow(clippy::too_many_arguments, reason = "those of an entry, and what one set of instructions adds")]
+pub(crate) fn many<V: Wide, S: Codes, const LAYOUT: u8>(
     v: V,
+    lines: usize,
     view: &TensorView<'_>,
     x: &Q8_1,
     columns: Range<usize>,
     out: &mut Tile<'_>,
     memory: &mut Memory,
     steps: &Steps<
-        impl Fn(&[Line<Words>], &[HalfLine], &mut [Block]),
-        impl Fn(&[Block], Group<'_>, Ahead<'_>, &mut Chains),
+        impl Fn(&[Line<Words>], &[HalfLine], &mut [Block], &mut [Line<Words>]),
+        impl Fn(&[Block], &[Line<Words>], Group<'_>, Ahead<'_>, &mut Chains),
         impl Fn(&[Block], Group<'_>, &mut Chains),
     >,
 ) {
     const { assert!(V::LANES == ROWS && !V::SIGNED) };
-    let Memory { packed, words, halves, rows: room, panel, acc, min } = memory;
+    let Memory { packed, words, halves, rows: room, panel, codes, acc, min } = memory;
     words.resize(S::UNITS * S::WORDS, Line::default());
     halves.resize(S::UNITS * S::HALVES.len(), HalfLine::default());
     panel.resize(TILES * BLOCKS, EMPTY);
+    codes.resize(TILES * BLOCKS * lines, Line::default());
     let blocks = x.blocks();
     for start in columns.clone().step_by(COLUMNS) {
         let part = start..(start + COLUMNS).min(columns.end);
         let groups = part.len().div_ceil(GROUP);
-        packed.fill::<S, BY_COLUMNS>(x, part.clone(), S::WHOLE_OFFSET);
+        packed.fill::<S, LAYOUT>(x, part.clone(), S::WHOLE_OFFSET);
         let most = if groups < MANY { 1 } else { TILES };
-        for first_row in (0..view.rows()).step_by(most * ROWS) {
-            let tiles = (view.rows() - first_row).div_ceil(ROWS).min(most);
+        // Whole panels.
+        let span = if most == 1 { 1 } else { (SPAN / groups).next_multiple_of(most) };
+        for first_row in (0..view.rows()).step_by(span * ROWS) {
+            let all = (view.rows() - first_row).div_ceil(ROWS).min(span);
             acc.clear();
-            acc.resize(groups * tiles, [Line([0.0; 16]); GROUP]);
+            acc.resize(groups * all, [Line([0.0; 16]); GROUP]);
             min.clear();
-            min.resize(if S::MINIMUM { groups * tiles } else { 0 }, [Line([0.0; 16]); GROUP]);
+            min.resize(if S::MINIMUM { groups * all } else { 0 }, [Line([0.0; 16]); GROUP]);
             for chunk in (0..blocks).step_by(BLOCKS) {
                 let count = (blocks - chunk).min(BLOCKS);
-                let mut aheads = [NOTHING; TILES];
-                for tile in 0..tiles {
-                    let rows = Rows::of::<S>(view, first_row + ROWS * tile, room);
-                    let left = view.rows() - first_row - ROWS * tile;
-                    aheads[tile] = later::<S>(&rows, chunk / S::BLOCKS, left, most);
-                    for u in 0..count.div_ceil(S::BLOCKS) {
-                        let (words, halves) =
-                            (&mut words[u * S::WORDS..], &mut halves[u * S::HALVES.len()..]);
-                        turn::<V, S>(v, &rows, chunk / S::BLOCKS, u, [None; 3], words, halves);
-                    }
-                    (steps.unpack)(words, halves, &mut panel[tile * BLOCKS..][..count]);
-                }
-                for g in 0..groups {
-                    let group = packed.group::<S>(g, chunk, count);
+                for from in (0..all).step_by(most) {
+                    let tiles = (all - from).min(most);
+                    let mut aheads = [NOTHING; TILES];
                     for tile in 0..tiles {
-                        let blocks = &panel[tile * BLOCKS..][..count];
-                        let ahead = Ahead {
-                            x: if tile == 0 { group.next } else { &[] },
-                            ..if g == 0 { aheads[tile] } else { NOTHING }
-                        };
-                        (steps.terms)(blocks, group, ahead, &mut acc[g * tiles + tile]);
-                        if S::MINIMUM {
-                            (steps.minima)(blocks, group, &mut min[g * tiles + tile]);
+                        let row = first_row + ROWS * (from + tile);
+                        let rows = Rows::of::<S>(view, row, room);
+                        aheads[tile] = later::<S>(&rows, chunk / S::BLOCKS, view.rows() - row, most);
+                        for u in 0..count.div_ceil(S::BLOCKS) {
+                            let (words, halves) =
+                                (&mut words[u * S::WORDS..], &mut halves[u * S::HALVES.len()..]);
+                            turn::<V, S>(v, &rows, chunk / S::BLOCKS, u, [None; 3], words, halves);
+                        }
+                        let codes = &mut codes[tile * BLOCKS * lines..][..count * lines];
+                        (steps.unpack)(words, halves, &mut panel[tile * BLOCKS..][..count], codes);
+                    }
+                    for g in 0..groups {
+                        let group = packed.group::<S, LAYOUT>(g, chunk, count);
+                        for tile in 0..tiles {
+                            let blocks = &panel[tile * BLOCKS..][..count];
+                            let codes = &codes[tile * BLOCKS * lines..][..count * lines];
+                            // The first group of columns fetches rows of later tiles, the first tile later columns.
+                            let ahead = Ahead {
+                                x: if tile == 0 && g + 1 < groups {
+                                    packed.group::<S, LAYOUT>(g + 1, chunk, count).codes
+                                } else {
+                                    &[]
+                                },
+                                ..if g == 0 { aheads[tile] } else { NOTHING }
+                            };
+                            let at = g * all + from + tile;
+                            (steps.terms)(blocks, codes, group, ahead, &mut acc[at]);
+                            if S::MINIMUM {
+                                (steps.minima)(blocks, group, &mut min[at]);
+                            }
                         }
                     }
                 }
             }
-            for tile in 0..tiles {
-                let first = first_row + ROWS * tile;
-                let rows = (view.rows() - first).min(ROWS);
-                let mut divisors = [1.0; ROWS];
-                if S::FACTORS == Factors::Terms {
-                    for (r, divisor) in divisors[..rows].iter_mut().enumerate() {
-                        *divisor = f32::from_bits(S::divisor(&view.row(first + r)));
+            if S::FACTORS == Factors::Terms {
+                for tile in 0..all {
+                    let first = first_row + ROWS * tile;
+                    let mut divisors = [1.0; ROWS];
+                    for (r, divisor) in (first..view.rows()).zip(&mut divisors) {
+                        *divisor = f32::from_bits(S::divisor(&view.row(r)));
+                    }
+                    for g in 0..groups {
+                        for y in &mut acc[g * all + tile] {
+                            for (y, divisor) in y.0.iter_mut().zip(divisors) {
+                                *y /= divisor;
+                            }
+                        }
                     }
                 }
-                for (i, t) in part.clone().enumerate() {
-                    let at = i / GROUP * tiles + tile;
-                    let mut y = acc[at][i % GROUP].0;
+            }
+            // Column by column: what lies behind each other in memory is written one after the other.
+            for (i, t) in part.clone().enumerate() {
+                let (g, lane) = (i / GROUP, i % GROUP);
+                let out = &mut out.column(t)[first_row..];
+                for (tile, out) in out.chunks_mut(ROWS).enumerate().take(all) {
+                    let at = g * all + tile;
+                    let mut y = acc[at][lane].0;
                     if S::MINIMUM {
-                        for (y, m) in y.iter_mut().zip(min[at][i % GROUP].0) {
+                        for (y, m) in y.iter_mut().zip(min[at][lane].0) {
                             *y -= m;
                         }
                     }
-                    if S::FACTORS == Factors::Terms {
-                        for (y, divisor) in y.iter_mut().zip(divisors) {
-                            *y /= divisor;
-                        }
+                    match out.first_chunk_mut::<ROWS>() {
+                        Some(out) => *out = y,
+                        None => out.copy_from_slice(&y[..out.len()]),
                     }
-                    out.column(t)[first..first + rows].copy_from_slice(&y[..rows]);
                 }
             }
         }
     }
 }
 
-/// Unpacks the blocks of a chunk; see [`Steps::unpack`]. If `SIGNED`, the offset is taken off.
+/// Unpacks the blocks of a chunk; see [`Steps::unpack`]. `put` writes the codes of a block, given with
+/// their offset, and what the sums of the halves are to be multiplied with.
 #[inline(always)]
-pub(crate) fn unpack_chunk<V: Wide, S: Codes, const SIGNED: bool>(
+pub(crate) fn unpack_chunk<V: Wide, S: Codes>(
     v: V,
     words: &[Line<Words>],
     halves: &[HalfLine],
     to: &mut [Block],
+    codes: &mut [Line<Words>],
+    put: impl Fn([V::I; 8], [V::F; 2], &mut [Line<Words>]),
 ) {
-    for (u, to) in to.chunks_mut(S::BLOCKS).enumerate() {
+    let lines = codes.len() / to.len();
+    let to = to.chunks_mut(S::BLOCKS).zip(codes.chunks_mut(S::BLOCKS * lines));
+    for (u, (to, codes)) in to.enumerate() {
         let unit = Unit {
             words: &words[u * S::WORDS..(u + 1) * S::WORDS],
             halves: &halves[u * S::HALVES.len()..(u + 1) * S::HALVES.len()],
@@ -358,13 +415,9 @@ pub(crate) fn unpack_chunk<V: Wide, S: Codes, const SIGNED: bool>(
             ($($b:literal)+) => {
                 $(if $b < S::BLOCKS && $b < to.len() {
                     let to = &mut to[$b];
-                    for (to, mut w) in to.codes.iter_mut().zip(S::whole::<V, $b>(v, unit)) {
-                        if SIGNED && S::WHOLE_OFFSET != 0 {
-                            w = v.sub_bytes(w, v.bytes(S::WHOLE_OFFSET as u8));
-                        }
-                        v.store_words(w, &mut to.0);
-                    }
                     let t = term::<V, S, $b>(v, unit, scales);
+                    let by = if factors::<S>() == Factors::Terms { t.d } else { t.factors };
+                    put(S::whole::<V, $b>(v, unit), by, &mut codes[$b * lines..($b + 1) * lines]);
                     let mut d = t.d[0];
                     if let Some(sign) = S::FOLDED {
                         d = v.mul(d, v.floats(sign * (1 << S::raised::<V, $b>()) as f32));

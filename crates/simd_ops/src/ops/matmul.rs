@@ -227,8 +227,13 @@ fn rows(
 /// Makes every NaN of the columns the one word that stands for them.
 pub(super) fn one_nan(tile: &mut Tile<'_>, columns: Range<usize>) {
     for t in columns {
-        for y in tile.column(t).iter_mut().filter(|y| y.is_nan()) {
-            *y = RESULT_NAN;
+        // Without branches first, sixteen at a time: there hardly ever is one.
+        for run in tile.column(t).chunks_mut(16) {
+            if run.iter().fold(false, |any, y| any | y.is_nan()) {
+                for y in run.iter_mut().filter(|y| y.is_nan()) {
+                    *y = RESULT_NAN;
+                }
+            }
         }
     }
 }

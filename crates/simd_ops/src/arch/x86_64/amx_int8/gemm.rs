@@ -17,7 +17,9 @@ use crate::arch::x86_64::avx512_vnni::turned::Vnni;
 use crate::arch::x86_64::avx512_vnni::wide::{load, minima, store, unpack};
 use crate::isa::avx512_vnni_entry;
 use crate::kernels::Scratch;
-use crate::lanes::many::{Ahead, BLOCKS, Block, Chains, Group, Steps, X, factors, many};
+use crate::lanes::many::{
+    Ahead, BLOCKS, Block, COLUMNS_OF_BYTES, Chains, Group, Numbers, Steps, X, factors, many,
+};
 use crate::lanes::{Codes, Factors, Line, Words};
 use crate::q8_1::Q8_1;
 use crate::tile::Tile;
@@ -36,13 +38,13 @@ avx512_vnni_entry! {
         let tiles = unsafe { Tiles::new(8, width as u8) };
         // Closures of this function are compiled for its features; the bare functions would not be.
         let steps = Steps {
-            unpack: |w: &[_], h: &[_], to: &mut [_]| unpack::<S, true>(w, h, to),
-            terms: |blocks: &[Block], x: Group<'_>, ahead: Ahead<'_>, acc: &mut Chains| {
+            unpack: |w: &[_], h: &[_], to: &mut [_], codes: &mut [_]| unpack::<S, true>(w, h, to, codes),
+            terms: |blocks: &[Block], codes: &[_], x: Group<'_>, ahead: Ahead<'_>, acc: &mut Chains| {
                 match (factors::<S>() == Factors::None, S::WHOLE_OFFSET == 0) {
-                    (true, true) => terms::<false, true>(&tiles, blocks, x, ahead, acc),
-                    (true, false) => terms::<false, false>(&tiles, blocks, x, ahead, acc),
-                    (false, true) => terms::<true, true>(&tiles, blocks, x, ahead, acc),
-                    (false, false) => terms::<true, false>(&tiles, blocks, x, ahead, acc),
+                    (true, true) => terms::<false, true>(&tiles, blocks, codes, x, ahead, acc),
+                    (true, false) => terms::<false, false>(&tiles, blocks, codes, x, ahead, acc),
+                    (false, true) => terms::<true, true>(&tiles, blocks, codes, x, ahead, acc),
+                    (false, false) => terms::<true, false>(&tiles, blocks, codes, x, ahead, acc),
                 }
             },
             minima: |blocks: &[Block], x: Group<'_>, min: &mut Chains| match (S::SPLIT, width) {
@@ -52,7 +54,7 @@ avx512_vnni_entry! {
                 (false, _) => minima::<false, 16>(blocks, x, min),
             },
         };
-        many::<_, S, true>(Vnni(()), view, x, columns, out, &mut scratch.lanes.many, &steps);
+        many::<_, S, COLUMNS_OF_BYTES>(Vnni(()), 8, view, x, columns, out, &mut scratch.lanes.many, &steps);
     }
 
     /// Sums of one block.
@@ -82,62 +84,22 @@ avx512_vnni_entry! {
         }
     }
 
-    /// Sums of two blocks.
-    #[inline]
-    fn sums_of_two<const UNSIGNED: bool>(
-        _: &Tiles, x: [&X; 2], codes: [&[Line<Words>; 8]; 2], out: &mut [MaybeUninit<Sums>; 2],
-    ) {
-        macro_rules! tiles {
-            ($dot:literal) => {
-                asm!(
-                    "tileloadd tmm0, [{x0} + {s32}*1]",
-                    "tileloadd tmm1, [{w0} + {s64}*1]",
-                    "tileloadd tmm3, [{x1} + {s32}*1]",
-                    "tileloadd tmm4, [{w1} + {s64}*1]",
-                    "tilezero tmm2",
-                    "tilezero tmm5",
-                    concat!($dot, " tmm2, tmm0, tmm1"),
-                    concat!($dot, " tmm5, tmm3, tmm4"),
-                    "tilestored [{out} + {s64}*1], tmm2",
-                    "tilestored [{out} + {s64}*1 + 1024], tmm5",
-                    x0 = in(reg) x[0].0.as_ptr(),
-                    x1 = in(reg) x[1].0.as_ptr(),
-                    w0 = in(reg) codes[0].as_ptr(),
-                    w1 = in(reg) codes[1].as_ptr(),
-                    out = in(reg) out.as_mut_ptr(),
-                    s32 = in(reg) 32usize,
-                    s64 = in(reg) 64usize,
-                    options(nostack, preserves_flags),
-                )
-            };
-        }
-        // SAFETY: as `sums`, twice.
-        unsafe {
-            if UNSIGNED { tiles!("tdpbsud") } else { tiles!("tdpbssd") }
-        }
-    }
-
     #[inline(never)]
     fn terms<const SCALED: bool, const UNSIGNED: bool>(
-        tiles: &Tiles, blocks: &[Block], x: Group<'_>, ahead: Ahead<'_>, acc: &mut Chains,
+        tiles: &Tiles, blocks: &[Block], codes: &[Line<Words>], x: Group<'_>, ahead: Ahead<'_>, acc: &mut Chains,
     ) {
+        let codes = codes.as_chunks::<8>().0;
         let mut kept = [const { MaybeUninit::<Sums>::uninit() }; BLOCKS];
-        let count = blocks.len().min(BLOCKS).min(x.codes.len());
-        for (i, kept) in kept.as_chunks_mut::<2>().0.iter_mut().enumerate() {
-            let b = 2 * i;
-            if b + 1 < count {
-                let codes = [&blocks[b].codes, &blocks[b + 1].codes];
-                sums_of_two::<UNSIGNED>(tiles, [&x.codes[b], &x.codes[b + 1]], codes, kept);
-            } else if b < count {
-                sums::<UNSIGNED>(tiles, &x.codes[b], &blocks[b].codes, &mut kept[0]);
-            }
+        let count = codes.len().min(BLOCKS).min(x.codes.len());
+        for (b, kept) in kept.iter_mut().enumerate().take(count) {
+            sums::<UNSIGNED>(tiles, &x.codes[b], &codes[b], kept);
         }
         // SAFETY: the loop above has written as many rows of a tile as tiles have for every block below `count`.
         unsafe {
             match tiles.rows() {
-                8 => add::<SCALED, 8>(&kept[..count], blocks, x, ahead, acc),
-                12 => add::<SCALED, 12>(&kept[..count], blocks, x, ahead, acc),
-                16 => add::<SCALED, 16>(&kept[..count], blocks, x, ahead, acc),
+                8 => add::<SCALED, 8>(&kept[..count], blocks, x.d, ahead, acc),
+                12 => add::<SCALED, 12>(&kept[..count], blocks, x.d, ahead, acc),
+                16 => add::<SCALED, 16>(&kept[..count], blocks, x.d, ahead, acc),
                 rows => unreachable!("tiles of {rows} rows"),
             }
         }
@@ -149,25 +111,24 @@ avx512_vnni_entry! {
     /// Their sums in `kept` must have been written.
     #[inline]
     unsafe fn add<const SCALED: bool, const N: usize>(
-        kept: &[MaybeUninit<Sums>], blocks: &[Block], x: Group<'_>, ahead: Ahead<'_>, acc: &mut Chains,
+        kept: &[MaybeUninit<Sums>], blocks: &[Block], d_x: &[Numbers], ahead: Ahead<'_>, acc: &mut Chains,
     ) {
         const { assert!(N <= 16) };
         let mut a = [_mm512_setzero_ps(); N];
         for (a, from) in a.iter_mut().zip(acc.iter()) {
             *a = load(from);
         }
-        for (b, (kept, block)) in kept.iter().zip(blocks).enumerate() {
-            let (d, d_x) = (load(&block.d[0]), &x.d[b].0);
-            let factors = load(&block.factors[0]);
+        for (b, ((kept, block), d_x)) in kept.iter().zip(blocks).zip(d_x).enumerate() {
+            let (d, factors) = (load(&block.d[0]), load(&block.factors[0]));
             ahead.fetch(b);
-            for c in 0..N {
+            for (c, a) in a.iter_mut().enumerate() {
                 // SAFETY: reads the 64 bytes of the column, which are aligned to 64, and written as the caller promises.
                 let isum = unsafe { _mm512_load_si512(kept.as_ptr().cast::<Line<[i32; 16]>>().add(c).cast()) };
                 let mut isum = _mm512_cvtepi32_ps(isum);
                 if SCALED {
                     isum = _mm512_mul_ps(isum, factors);
                 }
-                a[c] = _mm512_fmadd_ps(isum, _mm512_mul_ps(d, _mm512_set1_ps(d_x[c])), a[c]);
+                *a = _mm512_fmadd_ps(isum, _mm512_mul_ps(d, _mm512_set1_ps(d_x.0[c])), *a);
             }
         }
         for (to, a) in acc.iter_mut().zip(a) {

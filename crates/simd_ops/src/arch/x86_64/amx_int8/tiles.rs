@@ -12,6 +12,12 @@ pub(crate) fn available() -> bool {
     *ANSWER.get_or_init(|| has_instructions() && permitted())
 }
 
+/// Whether tiles take bfloat16 numbers too, as on every machine so far; only where [`available`] is true.
+pub(crate) fn bfloat16() -> bool {
+    const AMX_BF16: u32 = 1 << 22;
+    std::arch::x86_64::__cpuid_count(7, 0).edx & AMX_BF16 != 0
+}
+
 fn has_instructions() -> bool {
     use std::arch::x86_64::{__cpuid, __cpuid_count};
     const AMX_TILE: u32 = 1 << 24;

@@ -11,8 +11,10 @@ use ninfer_formats::TensorView;
 use super::turned::Vnni;
 use crate::isa::avx512_vnni_entry;
 use crate::kernels::Scratch;
-use crate::lanes::many::{Ahead, Block, Chains, Group, Numbers, Steps, X, factors, many, unpack_chunk};
-use crate::lanes::{Codes, Factors, HalfLine, Line, Words};
+use crate::lanes::many::{
+    Ahead, Block, Chains, FOURS, Group, Numbers, Steps, X, factors, many, unpack_chunk,
+};
+use crate::lanes::{Codes, Factors, HalfLine, Line, Vector, Wide, Words};
 use crate::q8_1::Q8_1;
 use crate::tile::Tile;
 
@@ -29,17 +31,17 @@ avx512_vnni_entry! {
         let few = columns.len() <= 8;
         // Closures of this function are compiled for its features; the bare functions would not be.
         let steps = Steps {
-            unpack: |w: &[_], h: &[_], to: &mut [_]| unpack::<S, false>(w, h, to),
-            terms: |blocks: &[Block], x: Group<'_>, ahead: Ahead<'_>, acc: &mut Chains| {
+            unpack: |w: &[_], h: &[_], to: &mut [_], codes: &mut [_]| unpack::<S, false>(w, h, to, codes),
+            terms: |blocks: &[Block], codes: &[_], x: Group<'_>, ahead: Ahead<'_>, acc: &mut Chains| {
                 match (factors::<S>(), few) {
-                    (Factors::None, false) => terms::<NONE, 16>(blocks, x, ahead, acc),
-                    (Factors::Whole, false) => terms::<WHOLE, 16>(blocks, x, ahead, acc),
-                    (Factors::Halves, false) => terms::<HALVES, 16>(blocks, x, ahead, acc),
-                    (Factors::Terms, false) => terms::<TERMS, 16>(blocks, x, ahead, acc),
-                    (Factors::None, true) => terms::<NONE, 8>(blocks, x, ahead, acc),
-                    (Factors::Whole, true) => terms::<WHOLE, 8>(blocks, x, ahead, acc),
-                    (Factors::Halves, true) => terms::<HALVES, 8>(blocks, x, ahead, acc),
-                    (Factors::Terms, true) => terms::<TERMS, 8>(blocks, x, ahead, acc),
+                    (Factors::None, false) => terms::<NONE, 16>(blocks, codes, x, ahead, acc),
+                    (Factors::Whole, false) => terms::<WHOLE, 16>(blocks, codes, x, ahead, acc),
+                    (Factors::Halves, false) => terms::<HALVES, 16>(blocks, codes, x, ahead, acc),
+                    (Factors::Terms, false) => terms::<TERMS, 16>(blocks, codes, x, ahead, acc),
+                    (Factors::None, true) => terms::<NONE, 8>(blocks, codes, x, ahead, acc),
+                    (Factors::Whole, true) => terms::<WHOLE, 8>(blocks, codes, x, ahead, acc),
+                    (Factors::Halves, true) => terms::<HALVES, 8>(blocks, codes, x, ahead, acc),
+                    (Factors::Terms, true) => terms::<TERMS, 8>(blocks, codes, x, ahead, acc),
                 }
             },
             minima: |blocks: &[Block], x: Group<'_>, min: &mut Chains| match (S::SPLIT, few) {
@@ -49,14 +51,23 @@ avx512_vnni_entry! {
                 (false, true) => minima::<false, 8>(blocks, x, min),
             },
         };
-        many::<_, S, false>(Vnni(()), view, x, columns, out, &mut scratch.lanes.many, &steps);
+        many::<_, S, FOURS>(Vnni(()), 8, view, x, columns, out, &mut scratch.lanes.many, &steps);
     }
 
+    /// See [`Steps::unpack`]. If `SIGNED`, the offset is taken off.
     #[inline(never)]
     pub(in crate::arch::x86_64) fn unpack<S: Codes, const SIGNED: bool>(
-        words: &[Line<Words>], halves: &[HalfLine], to: &mut [Block],
+        words: &[Line<Words>], halves: &[HalfLine], to: &mut [Block], codes: &mut [Line<Words>],
     ) {
-        unpack_chunk::<_, S, SIGNED>(Vnni(()), words, halves, to);
+        let v = Vnni(());
+        unpack_chunk::<_, S>(v, words, halves, to, codes, |codes, _, to| {
+            for (to, mut w) in to.iter_mut().zip(codes) {
+                if SIGNED && S::WHOLE_OFFSET != 0 {
+                    w = v.sub_bytes(w, v.bytes(S::WHOLE_OFFSET as u8));
+                }
+                v.store_words(w, &mut to.0);
+            }
+        });
     }
 
     #[inline]
@@ -157,17 +168,17 @@ avx512_vnni_entry! {
     /// The integer sums of the fours `FROM..TO` of a block with the first `N` columns, 8 or 16.
     #[inline]
     fn sums<const FROM: usize, const TO: usize, const N: usize>(
-        block: &Block, x: &X, start: &Line<[i32; 16]>,
+        w: &[Line<Words>; 8], x: &X, start: &Line<[i32; 16]>,
     ) -> [__m512i; N] {
         let mut sums = [_mm512_setzero_si512(); N];
         for (sum, &start) in sums.iter_mut().zip(&start.0) {
             *sum = _mm512_set1_epi32(start);
         }
-        for q in FROM..TO {
+        for (w, x) in w[FROM..TO].iter().zip(&x.0[FROM..TO]) {
             if let Some(sums) = sums.first_chunk_mut::<16>() {
-                dots(sums, &block.codes[q], &x.0[q]);
+                dots(sums, w, x);
             } else if let Some(sums) = sums.first_chunk_mut::<8>() {
-                dots_of_eight(sums, &block.codes[q], &x.0[q]);
+                dots_of_eight(sums, w, x);
             }
         }
         sums
@@ -175,15 +186,15 @@ avx512_vnni_entry! {
 
     #[inline(never)]
     fn terms<const FACTORS: u8, const N: usize>(
-        blocks: &[Block], x: Group<'_>, ahead: Ahead<'_>, acc: &mut Chains,
+        blocks: &[Block], codes: &[Line<Words>], x: Group<'_>, ahead: Ahead<'_>, acc: &mut Chains,
     ) {
         const { assert!(N == 8 || N == 16) };
-        let each = blocks.iter().zip(x.codes).zip(x.d);
-        for (b, ((block, codes), d_x)) in each.enumerate() {
+        let each = blocks.iter().zip(codes.as_chunks::<8>().0).zip(x.codes).zip(x.d);
+        for (b, (((block, w), codes), d_x)) in each.enumerate() {
             ahead.fetch(b);
             let d = load(&block.d[0]);
             if FACTORS == NONE || FACTORS == WHOLE {
-                let sums = sums::<0, 8, N>(block, codes, &x.start[b]);
+                let sums = sums::<0, 8, N>(w, codes, &x.start[b]);
                 for c in 0..N {
                     let mut isum = _mm512_cvtepi32_ps(sums[c]);
                     if FACTORS == WHOLE {
@@ -194,7 +205,7 @@ avx512_vnni_entry! {
                     store(&mut acc[c], sum);
                 }
             } else {
-                let low = sums::<0, 4, N>(block, codes, &x.start[2 * b]);
+                let low = sums::<0, 4, N>(w, codes, &x.start[2 * b]);
                 let mut kept = [Line([0.0; 16]); N];
                 for c in 0..N {
                     let low = _mm512_cvtepi32_ps(low[c]);
@@ -206,7 +217,7 @@ avx512_vnni_entry! {
                     };
                     store(&mut kept[c], low);
                 }
-                let high = sums::<4, 8, N>(block, codes, &x.start[2 * b + 1]);
+                let high = sums::<4, 8, N>(w, codes, &x.start[2 * b + 1]);
                 for c in 0..N {
                     let (high, kept) = (_mm512_cvtepi32_ps(high[c]), load(&kept[c]));
                     let d_x = _mm512_set1_ps(d_x.0[c]);
