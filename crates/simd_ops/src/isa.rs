@@ -82,7 +82,8 @@ features!($, "aarch64", is_aarch64_feature_detected, NEON_DOTPROD, has_neon_dotp
 features!($, "aarch64", is_aarch64_feature_detected, NEON_I8MM, has_neon_i8mm, neon_i8mm_entry,
     ["neon", "dotprod", "i8mm"]);
 
-/// The features of `amx_int8`. The last two are detected beside the kernels, the system's permission with them.
+/// The features of `amx_int8`. The last two are detected beside the kernels, the system's permission with them, and there
+/// `amx-bf16`, which entries of some formats need.
 const AMX_INT8: &[&str] = &[
     "avx2",
     "fma",

@@ -186,6 +186,15 @@ fn the_greatest_factors_and_codes_are_exact_among_many_columns() {
     }
 }
 
+/// With 512 columns a span is 256 rows.
+#[test]
+fn more_rows_than_a_span() {
+    for format in [FormatId::GgufQ4_0, FormatId::Q4G64Fp16, FormatId::GgufQ2K, FormatId::GgufIq1M] {
+        let (n, k) = legal(format, 291, 32);
+        check(&sane(format, n, k, 9), &Random(12).values(515 * k), &[1], "291 rows");
+    }
+}
+
 #[test]
 fn codes_at_the_ends_of_their_ranges_do_not_saturate() {
     // Every activation code is 127 or -127, in runs and alternating; every byte of the codes is the same.
