@@ -12,10 +12,42 @@
 use ninfer_formats::float::f16;
 use ninfer_formats::{GroupedScheme, RowParts, TensorView, codec, unpack_codes};
 
+use crate::kernels::Columns;
 use crate::tile::Tile;
 
 /// Values of a row at a time.
 pub(crate) const UNIT: usize = 256;
+
+/// Sixteen numbers that share a line of the caches with nothing else.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Line(pub [f32; 16]);
+
+/// What a thread keeps for these products.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    /// A column whose vectors would lie across lines.
+    pub x: Vec<Line>,
+    /// What the values of `nvfp4` are multiples of, for every scale word.
+    pub quotients: Vec<[f32; 2]>,
+}
+
+/// Rows from which on a column is worth its copying.
+const COPY_FROM: usize = 16;
+
+/// The column, copied to whole lines if it does not begin at one: every load of a vector would take two of them.
+#[inline]
+fn in_lines<'a>(x: &'a [f32], rows: usize, memory: &'a mut Vec<Line>) -> &'a [f32] {
+    if rows < COPY_FROM || x.as_ptr().cast::<Line>().is_aligned() {
+        return x;
+    }
+    memory.resize(x.len().div_ceil(16), Line([0.0; 16]));
+    for (to, from) in memory.iter_mut().zip(x.chunks(16)) {
+        to.0[..from.len()].copy_from_slice(from);
+    }
+    // SAFETY: lines are sixteen numbers each without padding, and there are enough for the column.
+    unsafe { std::slice::from_raw_parts(memory.as_ptr().cast(), x.len()) }
+}
 
 /// The bytes of up to three planes of a row, and a number that belongs to it: divisor or multiplier.
 #[derive(Clone, Copy, Debug)]
@@ -48,13 +80,14 @@ fn planes<'a>(parts: &RowParts<'a>) -> Planes<'a> {
 #[inline(always)]
 pub(crate) fn column<A: Copy, const R: usize>(
     view: &TensorView<'_>,
-    x: &[f32],
-    t: usize,
+    (x, t): (&Columns<'_>, usize),
+    memory: &mut Vec<Line>,
     out: &mut Tile<'_>,
     (zero, step): (A, usize),
-    unit: impl Fn(&[Planes<'_>; R], usize, &[f32], [A; R]) -> [A; R],
+    mut unit: impl FnMut(&[Planes<'_>; R], usize, &[f32], [A; R]) -> [A; R],
     combine: impl Fn(A) -> f32,
 ) {
+    let x = in_lines(x.column(t), view.rows(), memory);
     for first in (0..view.rows()).step_by(R) {
         let count = (view.rows() - first).min(R);
         // Past the view's rows: its last one again.
@@ -84,6 +117,9 @@ macro_rules! rows {
     };
 }
 pub(crate) use rows;
+
+/// Values of rows with one divisor from which on quotients of every scale word are worth their making.
+pub(crate) const QUOTIENTS_FROM: usize = 1 << 14;
 
 /// The kinds of grouped codes, which entries have as a constant: the bits of a code, but for this one.
 pub(crate) const OFFSET_BY_ONE: u8 = 1;
@@ -136,7 +172,7 @@ macro_rules! columns {
     ($entry:ident; $($kind:ident $name:ident: $function:path, $bytes:literal -> $values:literal;)+) => {
         use ninfer_formats::{BlockKind, DirectKind, FormatId, GroupCode, Nvfp4Scales, Scheme, TensorView};
         use $crate::arch::fetch;
-        use $crate::column16::{OFFSET_BY_ONE, Planes, UNIT, column, last_group, rows, shape};
+        use $crate::column16::{Memory, OFFSET_BY_ONE, Planes, QUOTIENTS_FROM, UNIT, column, last_group, rows, shape};
         use $crate::kernels::{A16Fn, Columns, Scratch};
         use $crate::tile::Tile;
 
@@ -147,12 +183,12 @@ macro_rules! columns {
                 Scheme::Direct(DirectKind::Fp32) => direct::<4>,
                 Scheme::Direct(DirectKind::Int32) => return None,
                 Scheme::Grouped(s) => match (s.bits, s.code) {
-                    (2, GroupCode::OffsetByOne) => groups::<OFFSET_BY_ONE, 64>,
-                    (2, GroupCode::TwosComplement) => groups::<2, 128>,
-                    (4, _) => groups::<4, 64>,
-                    (5, _) => groups::<5, 64>,
-                    (6, _) => groups::<6, 64>,
-                    _ => groups::<8, 32>,
+                    (2, GroupCode::OffsetByOne) => groups::<OFFSET_BY_ONE, 64, 16, 16>,
+                    (2, GroupCode::TwosComplement) => groups::<2, 128, 32, 32>,
+                    (4, _) => groups::<4, 64, 32, 32>,
+                    (5, _) => groups::<5, 64, 32, 8>,
+                    (6, _) => groups::<6, 64, 32, 16>,
+                    _ => groups::<8, 32, 32, 32>,
                 },
                 Scheme::Nvfp4 => quads,
                 Scheme::RowScaled(_) => rows_of_fp8,
@@ -168,7 +204,7 @@ macro_rules! columns {
                 x: &Columns<'_>,
                 columns: std::ops::Range<usize>,
                 out: &mut Tile<'_>,
-                _: &mut Scratch,
+                scratch: &mut Scratch,
             ) {
                 let unit = |rows: &[Planes<'_>; ROWS], u: usize, x: &[f32], acc: [Acc; ROWS]| {
                     let (x, mut acc) = (x.as_chunks::<$values>().0, acc);
@@ -198,7 +234,7 @@ macro_rules! columns {
                     acc
                 };
                 for t in columns {
-                    column(view, x.column(t), t, out, (zero(), usize::MAX), unit, |acc| combine(acc));
+                    column(view, (x, t), &mut scratch.column16.x, out, (zero(), usize::MAX), unit, |acc| combine(acc));
                 }
             })+
 
@@ -207,7 +243,7 @@ macro_rules! columns {
                 x: &Columns<'_>,
                 columns: std::ops::Range<usize>,
                 out: &mut Tile<'_>,
-                _: &mut Scratch,
+                scratch: &mut Scratch,
             ) {
                 let unit = |rows: &[Planes<'_>; ROWS], u: usize, x: &[f32], acc: [Acc; ROWS]| {
                     let mut bytes: [&[u8]; ROWS] = [&[]; ROWS];
@@ -241,21 +277,29 @@ macro_rules! columns {
                     acc
                 };
                 for t in columns {
-                    column(view, x.column(t), t, out, (zero(), UNIT), unit, |acc| combine(acc));
+                    column(view, (x, t), &mut scratch.column16.x, out, (zero(), UNIT), unit, |acc| combine(acc));
                 }
             }
 
-            fn groups<const KIND: u8, const G: usize>(
+            fn groups<const KIND: u8, const G: usize, const B: usize, const H: usize>(
                 view: &TensorView<'_>,
                 x: &Columns<'_>,
                 columns: std::ops::Range<usize>,
                 out: &mut Tile<'_>,
-                _: &mut Scratch,
+                scratch: &mut Scratch,
             ) {
                 let Scheme::Grouped(scheme) = view.format().scheme() else { return };
-                let [_, b, h] = const { shape(KIND) };
+                const { assert!(shape(KIND)[0] == G && shape(KIND)[1] == B && shape(KIND)[2] == H % B) };
                 let unit = |rows: &[Planes<'_>; ROWS], u: usize, x: &[f32], acc: [Acc; ROWS]| {
                     let (first, (x, x_tail), mut acc) = (u * (UNIT / G), x.as_chunks::<G>(), acc);
+                    let (mut bases, mut highs): ([&[[u8; B]]; ROWS], [&[[u8; H]]; ROWS]) = ([&[]; ROWS], [&[]; ROWS]);
+                    rows!(ROWS, r, {
+                        let (row, base, high) = (&rows[r], &mut bases[r], &mut highs[r]);
+                        *base = &row.base.as_chunks().0[first..][..x.len()];
+                        if H != B {
+                            *high = &row.high.as_chunks().0[first..][..x.len()];
+                        }
+                    });
                     // Converted together: a broadcast from memory is cheap.
                     let mut d = [[0.0; 8]; ROWS];
                     rows!(ROWS, r, {
@@ -263,15 +307,14 @@ macro_rules! columns {
                         scales(&row.scales[2 * first..], d);
                     });
                     for (g, x) in x.iter().enumerate() {
-                        let (at, mut sum) = (first + g, Sum { x, acc });
+                        let mut sum = Sum { x, acc };
                         rows!(ROWS, r, {
-                            let (row, d) = (&rows[r], &d[r]);
-                            let base = &row.base[at * b..(at + 1) * b];
-                            let high = if h == 0 { &[] } else { &row.high[at * h..(at + 1) * h] };
-                            if g.is_multiple_of(64 / b) {
-                                fetch(base.as_ptr().wrapping_add(ROWS * row.base.len()));
+                            let (base, d) = (&bases[r][g], d[r][g % 8]);
+                            let high: &[u8] = if H == B { &[] } else { &highs[r][g] };
+                            if g.is_multiple_of(const { 64 / B }) {
+                                fetch(base.as_ptr().wrapping_add(ROWS * rows[0].base.len()));
                             }
-                            grouped::group::<KIND>(base, high, d[g], r, &mut sum);
+                            grouped::group::<KIND>(base, high, d, r, &mut sum);
                         });
                         acc = sum.acc;
                     }
@@ -279,7 +322,7 @@ macro_rules! columns {
                         let at = first + x.len();
                         for (row, acc) in rows.iter().zip(&mut acc) {
                             let mut w = [0.0; G];
-                            let (base, high) = (&row.base[at * b..], &row.high[at * h..]);
+                            let (base, high) = (&row.base[at * B..], &row.high[at * (H % B)..]);
                             let w_tail = &mut w[..x_tail.len()];
                             last_group(&scheme, base, high, &row.scales[2 * at..], w_tail);
                             *acc = add_tail(w.into_iter(), x_tail, *acc);
@@ -288,7 +331,7 @@ macro_rules! columns {
                     acc
                 };
                 for t in columns {
-                    column(view, x.column(t), t, out, (zero(), UNIT), unit, |acc| combine(acc));
+                    column(view, (x, t), &mut scratch.column16.x, out, (zero(), UNIT), unit, |acc| combine(acc));
                 }
             }
 
@@ -297,9 +340,18 @@ macro_rules! columns {
                 x: &Columns<'_>,
                 columns: std::ops::Range<usize>,
                 out: &mut Tile<'_>,
-                _: &mut Scratch,
+                scratch: &mut Scratch,
             ) {
-                let unit = |rows: &[Planes<'_>; ROWS], u: usize, x: &[f32], acc: [Acc; ROWS]| {
+                // Divided once, where enough rows have a divisor in common.
+                let alike = view.rows_per_divisor().min(view.rows());
+                let worthwhile = alike.saturating_mul(view.k()) >= QUOTIENTS_FROM;
+                let Memory { x: memory, quotients } = &mut scratch.column16;
+                quotients.resize(256, [0.0; 2]);
+                let Some(quotients) = quotients.first_chunk_mut::<256>() else { return };
+                let (mut divisor, mut plain) = (None::<u32>, false);
+                #[cfg(not(target_arch = "x86_64"))]
+                let _ = (worthwhile, quotients, &mut divisor, &mut plain);
+                let mut unit = |rows: &[Planes<'_>; ROWS], u: usize, x: &[f32], acc: [Acc; ROWS]| {
                     let mut sum = Sum { x, acc };
                     let mut codes: [&[u8]; ROWS] = [&[]; ROWS];
                     let mut scales: [(&[u8], f32); ROWS] = [(&[], 1.0); ROWS];
@@ -311,11 +363,25 @@ macro_rules! columns {
                             fetch(line.as_ptr().wrapping_add(ROWS * row.base.len()));
                         }
                     });
+                    #[cfg(target_arch = "x86_64")]
+                    {
+                        let common = rows[0].scale.to_bits();
+                        if worthwhile && rows.iter().all(|row| row.scale.to_bits() == common) {
+                            if divisor != Some(common) {
+                                plain = nvfp4::quotients(rows[0].scale, quotients);
+                                divisor = Some(common);
+                            }
+                            if plain {
+                                nvfp4::run_by_quotients(codes, scales, quotients, &mut sum);
+                                return sum.acc;
+                            }
+                        }
+                    }
                     nvfp4::run(codes, scales, &mut sum);
                     sum.acc
                 };
                 for t in columns {
-                    column(view, x.column(t), t, out, (zero(), UNIT), unit, |acc| combine(acc));
+                    column(view, (x, t), memory, out, (zero(), UNIT), &mut unit, |acc| combine(acc));
                 }
             }
 
@@ -324,13 +390,36 @@ macro_rules! columns {
                 x: &Columns<'_>,
                 columns: std::ops::Range<usize>,
                 out: &mut Tile<'_>,
-                _: &mut Scratch,
+                scratch: &mut Scratch,
             ) {
                 let unit = |rows: &[Planes<'_>; ROWS], u: usize, x: &[f32], acc: [Acc; ROWS]| {
                     let mut acc = acc;
                     let mut factors = [None; ROWS];
                     for (factor, row) in factors.iter_mut().zip(rows) {
                         *factor = fp8_row::factor(row.scale);
+                    }
+                    #[cfg(target_arch = "x86_64")]
+                    {
+                        if factors.iter().all(Option::is_some)
+                            && x.len() == UNIT
+                        {
+                            let mut codes = [&[0; UNIT]; ROWS];
+                            let mut whole = true;
+                            rows!(ROWS, r, {
+                                let (row, codes) = (&rows[r], &mut codes[r]);
+                                match row.base[u * UNIT..].first_chunk() {
+                                    Some(these) => *codes = these,
+                                    None => whole = false,
+                                }
+                                for line in codes.chunks(64) {
+                                    fetch(line.as_ptr().wrapping_add(ROWS * row.base.len()));
+                                }
+                            });
+                            let mut sum = Sum { x, acc };
+                            if whole && fp8_row::unit(codes, factors.map(|f| f.unwrap_or(0.0)), &mut sum) {
+                                return sum.acc;
+                            }
+                        }
                     }
                     for (i, x) in x.chunks(64).enumerate() {
                         let mut sum = Sum { x, acc };
@@ -353,7 +442,7 @@ macro_rules! columns {
                     acc
                 };
                 for t in columns {
-                    column(view, x.column(t), t, out, (zero(), UNIT), unit, |acc| combine(acc));
+                    column(view, (x, t), &mut scratch.column16.x, out, (zero(), UNIT), unit, |acc| combine(acc));
                 }
             }
         }

@@ -145,6 +145,12 @@ pub(crate) struct Scratch {
         allow(dead_code, reason = "other targets have drivers of their own")
     )]
     pub lanes: crate::lanes::Memory,
+    /// For A16 products of one column.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        allow(dead_code, reason = "other targets have no such kernels yet")
+    )]
+    pub column16: crate::column16::Memory,
     /// For A16 matrix-matrix products.
     #[cfg_attr(
         not(any(target_arch = "x86_64", target_arch = "aarch64")),

@@ -5,6 +5,7 @@ use std::arch::x86_64::*;
 use ninfer_formats::float::e4m3;
 
 use super::prims::*;
+use crate::column16::rows;
 
 /// Decodes codes times the row's multiplier.
 #[inline]
@@ -46,6 +47,37 @@ pub(crate) fn run(bytes: &[u8; 64], factor: f32, r: usize, out: &mut impl Runs) 
             _mm256_mul_ps(_mm256_cvtph_ps(word), factor)
         };
         out.put(r, i, [eight(&quarters[2 * i]), eight(&quarters[2 * i + 1])]);
+    }
+    true
+}
+
+/// Decodes 256 codes of R rows, unless one of them is NaN: nothing is put then.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) fn unit<const R: usize>(codes: [&[u8; 256]; R], factors: [f32; R], out: &mut impl Runs) -> bool {
+    // NaNs are the codes whose sign bit changes when one is added.
+    let mut changed = _mm256_setzero_si256();
+    for codes in codes {
+        for bytes in codes.as_chunks::<32>().0 {
+            let bytes = load32(bytes);
+            let next = _mm256_add_epi8(bytes, _mm256_set1_epi8(1));
+            changed = _mm256_or_si256(changed, _mm256_xor_si256(bytes, next));
+        }
+    }
+    if _mm256_movemask_epi8(changed) != 0 {
+        return false;
+    }
+    let keep = _mm_set1_epi16(0xbf80u16.cast_signed());
+    for i in 0..16 {
+        rows!(R, r, {
+            let (codes, factor) = (codes[r], _mm256_set1_ps(factors[r]));
+            // As in `run`.
+            let eight = |c| {
+                let word = _mm_and_si128(_mm_slli_epi16::<7>(_mm_cvtepi8_epi16(load8(c))), keep);
+                _mm256_mul_ps(_mm256_cvtph_ps(word), factor)
+            };
+            out.put(r, i, [eight(at(codes, 16 * i)), eight(at(codes, 16 * i + 8))]);
+        });
     }
     true
 }

@@ -28,6 +28,23 @@ pub(crate) fn row(codes: &[u8], scales: &Nvfp4Scales<'_>, divisor: f32, out: &mu
     }
 }
 
+/// As the AVX-512 kernels': here a division of eight numbers a group is hidden by the rest, so there are no quotients.
+pub(crate) fn quotients(_divisor: f32, _out: &mut [[f32; 2]; 256]) -> bool {
+    false
+}
+
+/// [`run`]; see [`quotients`].
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) fn run_by_quotients<const R: usize>(
+    codes: [&[u8]; R],
+    scales: [(&[u8], f32); R],
+    _quotients: &[[f32; 2]; 256],
+    out: &mut impl Runs,
+) {
+    run(codes, scales, out);
+}
+
 /// Decodes whole quads of R rows, given their scale planes from there on and their divisors.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]

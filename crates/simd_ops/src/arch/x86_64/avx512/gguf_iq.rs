@@ -1,4 +1,10 @@
-//! Blocks of grid codes: 64 values at a time come from eight entries of eight or sixteen of four, signs from a bit mask.
+//! Blocks of grid codes: sixteen values come from two entries of eight or four of four.
+//!
+//! Tables hold binary32, so that an entry needs neither widening nor conversion, but for the largest, which would not
+//! leave room in the first-level cache. Where a block's entries lie is worked out for all at once and stored. Signs are
+//! put on the scale.
+
+#![allow(clippy::needless_range_loop, reason = "a number of several arrays and of `put`")]
 
 use std::arch::x86_64::*;
 
@@ -6,39 +12,104 @@ use ninfer_formats::codec::gguf::{fields, iq1_m_scale};
 use ninfer_formats::tables::{IQ1_TIMES_8, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS};
 
 use super::prims::*;
-use crate::arch::x86_64::lanes::PARITY;
 use crate::column16::rows;
 
-/// Eight entries of eight bytes; indices are taken modulo the table's length.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn eights<const N: usize>(table: &[[i8; 8]; N], index: __m512i) -> __m512i {
-    const { assert!(N.is_power_of_two()) };
-    let index = _mm512_and_si512(index, _mm512_set1_epi64(const { N as i64 - 1 }));
-    // SAFETY: every index is below N.
-    unsafe { _mm512_i64gather_epi64::<8>(index, table.as_ptr().cast()) }
-}
-
 static DELTAS: [[u8; 16]; 2] = [[1; 16], [255; 16]];
+/// By bit 0 what is added to the first eight values, by bit 4 to the others.
+static PAIRS_OF_DELTAS: [[u8; 16]; 18] = {
+    let mut pairs = [[1; 16]; 18];
+    let mut i = 0;
+    while i < 18 * 16 {
+        if (i / 16) >> (i % 16 / 8 * 4) & 1 == 1 {
+            pairs[i / 16][i % 16] = 255;
+        }
+        i += 1;
+    }
+    pairs
+};
 
-/// Two entries of eight bytes.
+/// Two entries of eight bytes, from the `i`th on.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn two<const N: usize>(table: &[[i8; 8]; N], a: usize, b: usize) -> __m128i {
+fn two<const N: usize>(table: &[[i8; 8]; N], places: &Places<8, N>, i: usize) -> __m128i {
     // SAFETY: each reads the eight bytes of its entry.
-    let (a, b) =
-        unsafe { (_mm_loadl_epi64(table[a].as_ptr().cast()), _mm_loadl_epi64(table[b].as_ptr().cast())) };
+    let [a, b] = [i, i + 1].map(|i| unsafe { _mm_loadl_epi64(places.entry(table, i).as_ptr().cast()) });
     _mm_unpacklo_epi64(a, b)
 }
 
-/// Sixteen entries of four bytes; indices are taken modulo the table's length.
+/// A grid's entries as binary32.
+const fn widened<const L: usize, const N: usize>(table: &[[i8; L]; N]) -> [[f32; L]; N] {
+    let mut out = [[0.0; L]; N];
+    let mut i = 0;
+    while i < N * L {
+        out[i / L][i % L] = table[i / L][i % L] as f32;
+        i += 1;
+    }
+    out
+}
+static IQ2_XXS_F32: [[f32; 8]; 256] = widened(&IQ2_XXS);
+static IQ2_XS_F32: [[f32; 8]; 512] = widened(&IQ2_XS);
+static IQ2_S_F32: [[f32; 8]; 1024] = widened(&IQ2_S);
+static IQ3_XXS_F32: [[f32; 4]; 256] = widened(&IQ3_XXS);
+static IQ3_S_F32: [[f32; 4]; 512] = widened(&IQ3_S);
+
+/// Where 32 entries of a table of `N` entries of `BYTES` bytes begin, in bytes from its beginning.
+#[derive(Clone, Copy)]
+struct Places<const BYTES: usize, const N: usize>([u16; 32]);
+
+impl<const BYTES: usize, const N: usize> Places<BYTES, N> {
+    const NONE: Self = Self([0; 32]);
+
+    /// The places of entries with these numbers, which are words whose upper bits do not count. The only way to other
+    /// places than [`Self::NONE`].
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    fn of(index: __m512i) -> Self {
+        const { assert!(N.is_power_of_two() && BYTES.is_power_of_two() && N * BYTES <= 1 << 16) };
+        let shift = _mm_cvtsi32_si128(const { BYTES.trailing_zeros() as i32 });
+        let inside = _mm512_set1_epi16(const { ((N - 1) * BYTES) as i16 });
+        let places = _mm512_and_si512(_mm512_sll_epi16(index, shift), inside);
+        let mut out = Self::NONE;
+        // SAFETY: writes the 64 bytes of the places.
+        unsafe { _mm512_storeu_si512(out.0.as_mut_ptr().cast(), places) };
+        out
+    }
+
+    /// Entry `i` of the 32.
+    #[inline(always)]
+    fn entry<'a, T>(&self, table: &'a [T; N], i: usize) -> &'a T {
+        const { assert!(size_of::<T>() == BYTES) };
+        // SAFETY: all places are multiples of an entry's bytes below the table's.
+        unsafe { &*table.as_ptr().byte_add(usize::from(self.0[i])) }
+    }
+}
+
+/// Two entries of eight values, from the `i`th on.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn fours<const N: usize>(table: &[[i8; 4]; N], index: __m512i) -> __m512i {
-    const { assert!(N.is_power_of_two()) };
-    let index = _mm512_and_si512(index, _mm512_set1_epi32(const { N as i32 - 1 }));
-    // SAFETY: every index is below N.
-    unsafe { _mm512_i32gather_epi32::<4>(index, table.as_ptr().cast()) }
+fn of_two<const N: usize>(table: &[[f32; 8]; N], places: &Places<32, N>, i: usize) -> __m512 {
+    // SAFETY: each reads the 32 bytes of its entry.
+    let [a, b] = [i, i + 1].map(|i| unsafe { _mm256_loadu_ps(places.entry(table, i).as_ptr()) });
+    _mm512_insertf32x8::<1>(_mm512_castps256_ps512(a), b)
+}
+
+/// Four entries of four values, from the `i`th on.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn of_four<const N: usize>(table: &[[f32; 4]; N], places: &Places<16, N>, i: usize) -> __m512 {
+    // SAFETY: each reads the 16 bytes of its entry.
+    let [a, b, c, d] =
+        [i, i + 1, i + 2, i + 3].map(|i| unsafe { _mm_loadu_ps(places.entry(table, i).as_ptr()) });
+    let ab = _mm512_insertf32x4::<1>(_mm512_castps128_ps512(a), b);
+    _mm512_insertf32x4::<3>(_mm512_insertf32x4::<2>(ab, c), d)
+}
+
+/// Sixteen entries of a grid, none of which is zero, times a scale, negative where the bit is set.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn signed(grid: __m512, scale: f32, signs: u16) -> __m512 {
+    let d = _mm512_set1_ps(scale);
+    _mm512_mul_ps(grid, _mm512_mask_xor_ps(d, signs, d, _mm512_set1_ps(-0.0)))
 }
 
 /// Eight bytes as indices.
@@ -47,42 +118,6 @@ fn fours<const N: usize>(table: &[[i8; 4]; N], index: __m512i) -> __m512i {
 fn eight_bytes(bytes: &[u8; 8]) -> __m512i {
     // SAFETY: reads the eight bytes.
     _mm512_cvtepu8_epi64(unsafe { _mm_loadl_epi64(bytes.as_ptr().cast()) })
-}
-
-/// Eight fields of a word, `step` bits apart, with bit 0 of each at bit 8 of its lane.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn fields_to_8(word: u32, places: &[i64; 8]) -> __m512i {
-    // SAFETY: reads the 64 bytes of `places`.
-    let shifts = unsafe { _mm512_loadu_si512(places.as_ptr().cast()) };
-    _mm512_rorv_epi64(_mm512_set1_epi64(i64::from(word)), shifts)
-}
-
-/// `index` with the bits `mask` of `fields`.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn with_upper(index: __m512i, fields: __m512i, mask: i64) -> __m512i {
-    _mm512_ternarylogic_epi64::<0xf8>(index, fields, _mm512_set1_epi64(mask))
-}
-
-/// Rotations for [`fields_to_8`] of fields that begin at these bits.
-const fn places(bits: [i64; 8]) -> [i64; 8] {
-    let mut out = [0; 8];
-    let mut i = 0;
-    while i < 8 {
-        out[i] = (bits[i] - 8) & 63;
-        i += 1;
-    }
-    out
-}
-static BY_2: [i64; 8] = places([0, 2, 4, 6, 8, 10, 12, 14]);
-static BY_4: [i64; 8] = places([0, 4, 8, 12, 16, 20, 24, 28]);
-
-/// Negates the bytes whose bit is set.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn negate(codes: __m512i, signs: u64) -> __m512i {
-    _mm512_mask_sub_epi8(codes, signs, _mm512_setzero_si512(), codes)
 }
 
 /// Bytes of seven bits with their parity as the eighth.
@@ -115,34 +150,14 @@ fn four_signs(a: __m256i) -> [u8; 32] {
     with_parity(_mm256_or_si256(low, high))
 }
 
-/// Eight bytes from `8 * i` on as bits.
-#[inline(always)]
-fn bits_at(bytes: &[u8], i: usize) -> u64 {
-    u64::from_le_bytes(*at(bytes, 8 * i))
-}
-
-/// The numbers of 64 values times their scales, for every row side by side.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn put_64<const R: usize>(codes: [__m512i; R], scales: &[[f32; 16]; R], first: usize, out: &mut impl Runs) {
-    let scales = kept(scales);
-    for j in 0..4 {
-        rows!(R, r, {
-            let (codes, scale) = (codes[r], &scales[r]);
-            let run = first + j;
-            out.put(r, run, _mm512_mul_ps(_mm512_set1_ps(scale[run]), numbers(codes, j)));
-        });
-    }
-}
-
 /// `d` times `2 * s + 1` times a power of two for sixteen sub-scales of four bits, one a byte.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn sub_scales(d: u16, s: __m128i, unit: f32) -> [f32; 16] {
+fn sub_scales(d: __m512, s: __m128i, unit: f32) -> [f32; 16] {
     let odd = _mm512_add_epi32(_mm512_cvtepu8_epi32(_mm_add_epi8(s, s)), _mm512_set1_epi32(1));
     let odd = _mm512_mul_ps(_mm512_cvtepi32_ps(odd), _mm512_set1_ps(unit));
     let mut out = [0.0; 16];
-    store(&mut out, _mm512_mul_ps(halves(d), odd));
+    store(&mut out, _mm512_mul_ps(d, odd));
     out
 }
 
@@ -172,153 +187,154 @@ fn low_bytes(v: __m256i) -> __m128i {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(crate) fn iq2_xxs<const R: usize>(blocks: [&[u8; 66]; R], out: &mut impl Runs) {
-    let mut scales = [[0.0; 16]; R];
+    let (mut scales, mut signs, mut places) = ([[0.0; 16]; R], [[0; 32]; R], [Places::NONE; R]);
     rows!(R, r, {
         // Four indices, then four fields of signs and a sub-scale, for 32 values.
         let records = load64(at(blocks[r], fields::iq2_xxs::Q));
-        let s = _mm512_cvtepi64_epi8(_mm512_srli_epi64::<60>(records));
-        scales[r] = sub_scales(u16_at(blocks[r], fields::iq2_xxs::D), twice(s), 0.125);
+        let a = _mm512_cvtepi64_epi32(_mm512_srli_epi64::<32>(records));
+        let s = low_bytes(_mm256_srli_epi32::<28>(a));
+        scales[r] = sub_scales(half_at(blocks[r], fields::iq2_xxs::D), twice(s), 0.125);
+        signs[r] = four_signs(a);
+        places[r] = Places::of(_mm512_cvtepu8_epi16(_mm512_cvtepi64_epi32(records)));
     });
-    let scales = kept(&scales);
-    for b in 0..8 {
-        for h in 0..2 {
-            rows!(R, r, {
-                let record = at::<8>(blocks[r], fields::iq2_xxs::Q + 8 * b);
-                let a = u32_at(record, fields::iq2_xxs::A_IN_RECORD);
-                let signs = |i: usize| PARITY[(a >> (14 * h + 7 * i) & 127) as usize];
-                let codes = two(&IQ2_XXS, record[2 * h].into(), record[2 * h + 1].into());
-                let signs = u16::from_le_bytes([signs(0), signs(1)]);
-                let codes = _mm_mask_sub_epi8(codes, signs, _mm_setzero_si128(), codes);
-                out.put(r, 2 * b + h, scaled(codes, _mm512_set1_ps(scales[r][2 * b + h])));
-            });
-        }
+    let (scales, signs, places) = (kept(&scales), kept(&signs), kept(&places));
+    for run in 0..16 {
+        rows!(R, r, {
+            let grid = of_two(&IQ2_XXS_F32, &places[r], 2 * run);
+            out.put(r, run, signed(grid, scales[r][run], u16_at(&signs[r], 2 * run)));
+        });
     }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(crate) fn iq2_xs<const R: usize>(blocks: [&[u8; 74]; R], out: &mut impl Runs) {
-    let (mut scales, mut signs) = ([[0.0; 16]; R], [[0; 32]; R]);
+    let (mut scales, mut signs, mut places) = ([[0.0; 16]; R], [[0; 32]; R], [Places::NONE; R]);
     rows!(R, r, {
         let block = blocks[r];
         let s = nibbles(at(block, fields::iq2_xs::S));
-        scales[r] = sub_scales(u16_at(block, fields::iq2_xs::D), s, 0.125);
+        scales[r] = sub_scales(half_at(block, fields::iq2_xs::D), s, 0.125);
         let words = load64(at(block, fields::iq2_xs::Q));
         signs[r] = with_parity(_mm512_cvtepi16_epi8(_mm512_srli_epi16::<9>(words)));
+        places[r] = Places::of(words);
     });
-    let signs = kept(&signs);
-    for i in 0..4 {
-        let mut codes = [_mm512_setzero_si512(); R];
+    let (scales, signs, places) = (kept(&scales), kept(&signs), kept(&places));
+    for run in 0..16 {
         rows!(R, r, {
-            let codes = &mut codes[r];
-            // Nine bits count.
-            let words = load16(at(blocks[r], fields::iq2_xs::Q + 16 * i));
-            let entries = eights(&IQ2_XS, _mm512_cvtepu16_epi64(words));
-            *codes = negate(entries, bits_at(&signs[r], i));
+            let grid = of_two(&IQ2_XS_F32, &places[r], 2 * run);
+            out.put(r, run, signed(grid, scales[r][run], u16_at(&signs[r], 2 * run)));
         });
-        put_64(codes, &scales, 4 * i, out);
     }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(crate) fn iq2_s<const R: usize>(blocks: [&[u8; 82]; R], out: &mut impl Runs) {
-    let mut scales = [[0.0; 16]; R];
+    let (mut scales, mut places) = ([[0.0; 16]; R], [Places::NONE; R]);
     rows!(R, r, {
-        let (scales, block) = (&mut scales[r], blocks[r]);
-        *scales = sub_scales(u16_at(block, fields::iq2_s::D), nibbles(at(block, fields::iq2_s::S)), 0.125);
+        let block = blocks[r];
+        scales[r] = sub_scales(half_at(block, fields::iq2_s::D), nibbles(at(block, fields::iq2_s::S)), 0.125);
+        // Four fields of a byte to bits 8 and 9 of four words.
+        let high = eight_bytes(at(block, fields::iq2_s::QH));
+        let even = _mm512_or_si512(_mm512_slli_epi64::<8>(high), _mm512_slli_epi64::<22>(high));
+        let odd = _mm512_or_si512(_mm512_slli_epi64::<36>(high), _mm512_slli_epi64::<50>(high));
+        let high = _mm512_and_si512(_mm512_or_si512(even, odd), _mm512_set1_epi16(0x300));
+        let low = _mm512_cvtepu8_epi16(load32(at(block, fields::iq2_s::Q)));
+        places[r] = Places::of(_mm512_or_si512(low, high));
     });
-    for i in 0..4 {
-        let mut codes = [_mm512_setzero_si512(); R];
+    let (scales, places) = (kept(&scales), kept(&places));
+    for run in 0..16 {
         rows!(R, r, {
-            let (codes, block) = (&mut codes[r], blocks[r]);
-            let high = fields_to_8(u32::from(u16_at(block, fields::iq2_s::QH + 2 * i)), &BY_2);
-            let index = with_upper(eight_bytes(at(block, fields::iq2_s::Q + 8 * i)), high, 0x300);
-            *codes = negate(eights(&IQ2_S, index), bits_at(&block[fields::iq2_s::SG..], i));
+            let grid = of_two(&IQ2_S_F32, &places[r], 2 * run);
+            let signs = u16_at(blocks[r], fields::iq2_s::SG + 2 * run);
+            out.put(r, run, signed(grid, scales[r][run], signs));
         });
-        put_64(codes, &scales, 4 * i, out);
     }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(crate) fn iq3_xxs<const R: usize>(blocks: [&[u8; 98]; R], out: &mut impl Runs) {
-    let (mut scales, mut signs) = ([[0.0; 16]; R], [[0; 32]; R]);
+    let (mut scales, mut signs, mut places) = ([[0.0; 16]; R], [[0; 32]; R], [[Places::NONE; 2]; R]);
     rows!(R, r, {
         let block = blocks[r];
         let a = load32(at(block, fields::iq3_xxs::A));
         let s = low_bytes(_mm256_srli_epi32::<28>(a));
-        scales[r] = sub_scales(u16_at(block, fields::iq3_xxs::D), twice(s), 0.25);
+        scales[r] = sub_scales(half_at(block, fields::iq3_xxs::D), twice(s), 0.25);
         signs[r] = four_signs(a);
+        for half in 0..2 {
+            let bytes = load32(at(block, fields::iq3_xxs::Q + 32 * half));
+            places[r][half] = Places::of(_mm512_cvtepu8_epi16(bytes));
+        }
     });
-    let signs = kept(&signs);
-    for i in 0..4 {
-        let mut codes = [_mm512_setzero_si512(); R];
+    let (scales, signs, places) = (kept(&scales), kept(&signs), kept(&places));
+    for run in 0..16 {
         rows!(R, r, {
-            let codes = &mut codes[r];
-            let entries = fours(&IQ3_XXS, widen(at(blocks[r], fields::iq3_xxs::Q + 16 * i)));
-            *codes = negate(entries, bits_at(&signs[r], i));
+            let grid = of_four(&IQ3_XXS_F32, &places[r][run / 8], 4 * (run % 8));
+            out.put(r, run, signed(grid, scales[r][run], u16_at(&signs[r], 2 * run)));
         });
-        put_64(codes, &scales, 4 * i, out);
     }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(crate) fn iq3_s<const R: usize>(blocks: [&[u8; 110]; R], out: &mut impl Runs) {
-    let mut scales = [[0.0; 16]; R];
+    let (mut scales, mut places) = ([[0.0; 16]; R], [[Places::NONE; 2]; R]);
     rows!(R, r, {
-        let (scales, block) = (&mut scales[r], blocks[r]);
+        let block = blocks[r];
         // Four bytes of two nibbles.
         let word = u32_at(block, fields::iq3_s::S);
         let s = nibbles(&u64::from(word).to_le_bytes());
-        *scales = sub_scales(u16_at(block, fields::iq3_s::D), twice(s), 1.0);
+        scales[r] = sub_scales(half_at(block, fields::iq3_s::D), twice(s), 1.0);
+        for half in 0..2 {
+            let low = _mm512_cvtepu8_epi16(load32(at(block, fields::iq3_s::Q + 32 * half)));
+            let ninth = u32_at(block, fields::iq3_s::QH + 4 * half);
+            places[r][half] = Places::of(_mm512_mask_add_epi16(low, ninth, low, _mm512_set1_epi16(256)));
+        }
     });
-    for i in 0..4 {
-        let mut codes = [_mm512_setzero_si512(); R];
+    let (scales, places) = (kept(&scales), kept(&places));
+    for run in 0..16 {
         rows!(R, r, {
-            let (codes, block) = (&mut codes[r], blocks[r]);
-            let index = widen(at(block, fields::iq3_s::Q + 16 * i));
-            let ninth = u16_at(block, fields::iq3_s::QH + 2 * i);
-            let index = _mm512_mask_add_epi32(index, ninth, index, _mm512_set1_epi32(256));
-            *codes = negate(fours(&IQ3_S, index), bits_at(&block[fields::iq3_s::SG..], i));
+            let grid = of_four(&IQ3_S_F32, &places[r][run / 8], 4 * (run % 8));
+            let signs = u16_at(blocks[r], fields::iq3_s::SG + 2 * run);
+            out.put(r, run, signed(grid, scales[r][run], signs));
         });
-        put_64(codes, &scales, 4 * i, out);
     }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(crate) fn iq1_s<const R: usize>(blocks: [&[u8; 50]; R], out: &mut impl Runs) {
-    let mut scales = [[0.0; 16]; R];
+    let (mut scales, mut places) = ([[0.0; 16]; R], [Places::NONE; R]);
     rows!(R, r, {
-        let words = _mm_srli_epi16::<12>(load16(at(blocks[r], fields::iq1_s::QH)));
-        let s = _mm_and_si128(_mm_cvtepi16_epi8(words), _mm_set1_epi8(7));
-        scales[r] = sub_scales(u16_at(blocks[r], fields::iq1_s::D), twice(s), 0.125);
+        let words = load16(at(blocks[r], fields::iq1_s::QH));
+        let s = _mm_and_si128(_mm_cvtepi16_epi8(_mm_srli_epi16::<12>(words)), _mm_set1_epi8(7));
+        scales[r] = sub_scales(half_at(blocks[r], fields::iq1_s::D), twice(s), 0.125);
+        // Four fields of a word to bits 8 to 10 of four words.
+        let high = _mm512_cvtepu16_epi64(words);
+        let even = _mm512_or_si512(_mm512_slli_epi64::<8>(high), _mm512_slli_epi64::<21>(high));
+        let odd = _mm512_or_si512(_mm512_slli_epi64::<34>(high), _mm512_slli_epi64::<47>(high));
+        let high = _mm512_and_si512(_mm512_or_si512(even, odd), _mm512_set1_epi16(0x700));
+        let low = _mm512_cvtepu8_epi16(load32(at(blocks[r], fields::iq1_s::Q)));
+        places[r] = Places::of(_mm512_or_si512(low, high));
     });
-    let scales = kept(&scales);
-    for b in 0..8 {
-        for h in 0..2 {
-            rows!(R, r, {
-                let word = usize::from(u16_at(blocks[r], fields::iq1_s::QH + 2 * b));
-                let code = |i: usize| {
-                    usize::from(blocks[r][fields::iq1_s::Q + 4 * b + i]) | (word >> (3 * i) & 7) << 8
-                };
-                // `8 * grid - 1` where the top bit of the word is set, else `8 * grid + 1`.
-                let delta = load16(&DELTAS[word >> 15 & 1]);
-                let codes = _mm_add_epi8(two(&IQ1_TIMES_8, code(2 * h), code(2 * h + 1)), delta);
-                out.put(r, 2 * b + h, scaled(codes, _mm512_set1_ps(scales[r][2 * b + h])));
-            });
-        }
+    let (scales, places) = (kept(&scales), kept(&places));
+    for run in 0..16 {
+        rows!(R, r, {
+            // `8 * grid - 1` where the top bit of the word is set, else `8 * grid + 1`.
+            let delta = load16(&DELTAS[usize::from(blocks[r][fields::iq1_s::QH + run / 2 * 2 + 1] >> 7)]);
+            let codes = _mm_add_epi8(two(&IQ1_TIMES_8, &places[r], 2 * run), delta);
+            out.put(r, run, scaled(codes, _mm512_set1_ps(scales[r][run])));
+        });
     }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(crate) fn iq1_m<const R: usize>(blocks: [&[u8; 56]; R], out: &mut impl Runs) {
-    let mut scales = [[0.0; 16]; R];
+    let (mut scales, mut places) = ([[0.0; 16]; R], [Places::NONE; R]);
     rows!(R, r, {
-        let (scales, block) = (&mut scales[r], blocks[r]);
+        let block = blocks[r];
         let s = at(block, fields::iq1_m::S);
         // Four words of four sub-scales of three bits.
         let words = _mm256_cvtepu16_epi64(_mm_set_epi64x(0, i64::from_le_bytes(*s)));
@@ -329,21 +345,20 @@ pub(crate) fn iq1_m<const R: usize>(blocks: [&[u8; 56]; R], out: &mut impl Runs)
             field(_mm256_slli_epi64::<15>(words), 0x700_0000),
         );
         let s_bytes = _mm256_cvtepi64_epi32(_mm256_or_si256(low, high));
-        *scales = sub_scales(iq1_m_scale(s), s_bytes, 0.125);
+        scales[r] = sub_scales(halves(iq1_m_scale(s)), s_bytes, 0.125);
+        // The lower nibble of a byte to bits 8 to 10 of a word, the upper one to those of the next.
+        let high = widen(at(block, fields::iq1_m::QH));
+        let high = _mm512_or_si512(_mm512_slli_epi32::<8>(high), _mm512_slli_epi32::<20>(high));
+        let low = _mm512_cvtepu8_epi16(load32(at(block, fields::iq1_m::Q)));
+        places[r] = Places::of(_mm512_or_si512(low, _mm512_and_si512(high, _mm512_set1_epi16(0x700))));
     });
-    // Bit 3 of every nibble.
-    let signs = _mm512_setr_epi64(1 << 3, 1 << 7, 1 << 11, 1 << 15, 1 << 19, 1 << 23, 1 << 27, 1 << 31);
-    for i in 0..4 {
-        let mut codes = [_mm512_setzero_si512(); R];
+    let (scales, places) = (kept(&scales), kept(&places));
+    for run in 0..16 {
         rows!(R, r, {
-            let (codes, block) = (&mut codes[r], blocks[r]);
-            let words = u32_at(block, fields::iq1_m::QH + 4 * i);
-            let index = eight_bytes(at(block, fields::iq1_m::Q + 8 * i));
-            let entries = eights(&IQ1_TIMES_8, with_upper(index, fields_to_8(words, &BY_4), 0x700));
-            let negative = _mm512_test_epi64_mask(_mm512_set1_epi64(i64::from(words)), signs);
-            let delta = _mm512_mask_set1_epi64(_mm512_set1_epi8(1), negative, -1);
-            *codes = _mm512_add_epi8(entries, delta);
+            // Bit 3 of every nibble.
+            let delta = load16(&PAIRS_OF_DELTAS[usize::from(blocks[r][fields::iq1_m::QH + run] & 0x88) / 8]);
+            let codes = _mm_add_epi8(two(&IQ1_TIMES_8, &places[r], 2 * run), delta);
+            out.put(r, run, scaled(codes, _mm512_set1_ps(scales[r][run])));
         });
-        put_64(codes, &scales, 4 * i, out);
     }
 }

@@ -102,16 +102,26 @@ pub(crate) fn iq4_nl<const R: usize>(blocks: [&[u8; 18]; R], out: &mut impl Runs
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(crate) fn q5_0<const R: usize>(blocks: [&[u8; 22]; R], out: &mut impl Runs) {
+    let (low, high) = (load_f32(&Q5[0]), load_f32(&Q5[1]));
+    let mut scales = [[0.0; 4]; R];
+    rows!(R, r, {
+        let (scales, block) = (&mut scales[r], blocks[r]);
+        // SAFETY: reads eight bytes and writes 16.
+        unsafe {
+            let words = _mm_loadl_epi64(at::<8>(block, fields::q5_0::D).as_ptr().cast());
+            _mm_storeu_ps(scales.as_mut_ptr(), _mm_cvtph_ps(words));
+        }
+    });
+    let scales = kept(&scales);
     rows!(R, r, {
         let block = blocks[r];
-        let d = half_at(block, fields::q5_0::D);
-        let (low, high) = (table(d, &Q5[0]), table(d, &Q5[1]));
+        let d = _mm512_set1_ps(scales[r][0]);
         let fifth = _mm512_set1_epi32(u32_at(block, fields::q5_0::QH).cast_signed());
         let q = widen(at(block, fields::q5_0::Q));
         let nibble = _mm512_set1_epi32(15);
         for (half, q) in [q, _mm512_srli_epi32::<4>(q)].into_iter().enumerate() {
             let index = select(nibble, q, _mm512_rorv_epi32(fifth, load_i32(&BIT_TO_4[half])));
-            out.put(r, half, _mm512_permutex2var_ps(low, index, high));
+            out.put(r, half, _mm512_mul_ps(_mm512_permutex2var_ps(low, index, high), d));
         }
     });
 }
@@ -125,7 +135,7 @@ pub(crate) fn q2_0<const R: usize>(blocks: [&[u8; 18]; R], out: &mut impl Runs) 
         let shifts = load_i32(&FIELDS_OF_2);
         for i in 0..4 {
             let word = _mm512_set1_epi32(u32_at(block, fields::q2_0::Q + 4 * i).cast_signed());
-            out.put(r, i, _mm512_permutexvar_ps(_mm512_srlv_epi32(word, shifts), table));
+            out.put(r, i, _mm512_permutexvar_ps(_mm512_rorv_epi32(word, shifts), table));
         }
     });
 }

@@ -4,12 +4,13 @@ use std::arch::x86_64::*;
 
 use ninfer_formats::{GroupCode, GroupedScheme};
 
-use super::gguf_legacy::{FIELDS_OF_2, as_f32, four, table};
+use super::gguf_legacy::{FIELDS_OF_2, as_f32, codes_from, four, table};
 use super::prims::*;
 use crate::column16::{OFFSET_BY_ONE, last_group, shape};
 
 static OFFSET_2: [f32; 16] = four([-1, 0, 1, 2]);
 static SIGNED_2: [f32; 16] = four([0, 1, -2, -1]);
+static SIGNED_5: [[f32; 16]; 2] = [codes_from(0), codes_from(-16)];
 static SIGNED_4: [f32; 16] = as_f32([0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1]);
 /// Shifts that bring nibble `l` of a pair of words, eight lanes each, to the bottom of lane `l`.
 static NIBBLES: [i32; 16] = {
@@ -17,6 +18,16 @@ static NIBBLES: [i32; 16] = {
     let mut i = 0;
     while i < 16 {
         t[i] = t[i] % 8 * 4;
+        i += 1;
+    }
+    t
+};
+/// A pair of words, eight lanes each.
+static PAIRS: [[i32; 16]; 4] = {
+    let mut t = [[0; 16]; 4];
+    let mut i = 0;
+    while i < 64 {
+        t[i / 16][i % 16] = (i / 8) as i32;
         i += 1;
     }
     t
@@ -83,7 +94,8 @@ fn twos(base: &[u8], table: __m512, r: usize, out: &mut impl Runs) {
     let shifts = load_i32(&FIELDS_OF_2);
     for (i, word) in base.as_chunks::<4>().0.iter().enumerate() {
         let word = _mm512_set1_epi32(i32::from_le_bytes(*word));
-        out.put(r, i, _mm512_permutexvar_ps(_mm512_srlv_epi32(word, shifts), table));
+        // Turned: a shift by constants is made two instructions by the compiler.
+        out.put(r, i, _mm512_permutexvar_ps(_mm512_rorv_epi32(word, shifts), table));
     }
 }
 
@@ -99,10 +111,18 @@ pub(crate) fn interleaved_nibbles(bytes: &[u8; 8]) -> __m512i {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn q4(base: &[u8], d: __m512, r: usize, out: &mut impl Runs) {
-    let table = table(d, &SIGNED_4);
-    for (i, bytes) in base.as_chunks::<8>().0.iter().enumerate() {
-        out.put(r, i, _mm512_permutexvar_ps(interleaved_nibbles(bytes), table));
+    let (words, table) = (load32(at(base, 0)), table(d, &SIGNED_4));
+    for i in 0..4 {
+        out.put(r, i, _mm512_permutexvar_ps(nibbles_of_pair(words, i), table));
     }
+}
+
+/// Sixteen lanes with a nibble each at the bottom, from words `2 * i` and `2 * i + 1`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(crate) fn nibbles_of_pair(words: __m256i, i: usize) -> __m512i {
+    let pair = _mm512_permutexvar_epi32(load_i32(&PAIRS[i]), _mm512_castsi256_si512(words));
+    _mm512_rorv_epi32(pair, load_i32(&NIBBLES))
 }
 
 /// 64 nibbles of 32 bytes, the lower of each byte first, as bytes.
@@ -113,32 +133,35 @@ fn nibbles_of_64(base: &[u8]) -> __m512i {
     _mm512_and_si512(_mm512_or_si512(q, _mm512_slli_epi16::<4>(q)), _mm512_set1_epi8(15))
 }
 
-/// 64 codes times their scale.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn scaled_64(codes: __m512i, d: __m512, r: usize, out: &mut impl Runs) {
-    for i in 0..4 {
-        out.put(r, i, _mm512_mul_ps(d, numbers(codes, i)));
-    }
-}
-
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn q5(base: &[u8], high: &[u8], d: __m512, r: usize, out: &mut impl Runs) {
     let q = nibbles_of_64(base);
     let negative = u64::from_le_bytes(*at(high, 0));
-    scaled_64(_mm512_mask_sub_epi8(q, negative, q, _mm512_set1_epi8(16)), d, r, out);
+    let mut codes = [0; 64];
+    store64(&mut codes, _mm512_mask_sub_epi8(q, negative, q, _mm512_set1_epi8(16)));
+    let (codes, [low, high]) = (kept(&codes), SIGNED_5.each_ref().map(|values| table(d, values)));
+    for i in 0..4 {
+        out.put(r, i, _mm512_permutex2var_ps(low, widen(at(codes, 16 * i)), high));
+    }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn q6(base: &[u8], high: &[u8], d: __m512, r: usize, out: &mut impl Runs) {
-    // The four fields of a byte move to bits 4 and 5 of the bytes of a word; what else lands there is masked off.
-    let top = _mm512_slli_epi32::<4>(_mm512_cvtepu8_epi32(load16(at(high, 0))));
-    let top = _mm512_or_si512(top, _mm512_slli_epi32::<6>(top));
+    // Six bits at the top of each byte: the nibbles of a byte of the base plane to bits 2 to 5 of two bytes, the fields
+    // of a byte of the high plane to bits 6 and 7 of four; what else lands elsewhere is masked off.
+    let q = _mm512_cvtepu8_epi16(load32(at(base, 0)));
+    let low = _mm512_or_si512(_mm512_slli_epi16::<2>(q), _mm512_slli_epi16::<6>(q));
+    let low = _mm512_and_si512(low, _mm512_set1_epi8(0x3c));
+    let top = widen(at(high, 0));
+    let top = _mm512_or_si512(_mm512_slli_epi32::<6>(top), _mm512_slli_epi32::<12>(top));
     let top = _mm512_or_si512(top, _mm512_slli_epi32::<12>(top));
-    let (fields, sign) = (_mm512_set1_epi8(0x30), _mm512_set1_epi8(32));
-    // Two's complement: with the sign bit flipped, greater by 32.
-    let codes = _mm512_or_si512(nibbles_of_64(base), _mm512_and_si512(top, fields));
-    scaled_64(_mm512_sub_epi8(_mm512_xor_si512(codes, sign), sign), d, r, out);
+    let mut codes = [0; 64];
+    store64(&mut codes, select(_mm512_set1_epi8(0xc0u8.cast_signed()), top, low));
+    // Four times a code times a quarter of the scale.
+    let (codes, quarter) = (kept(&codes), _mm512_mul_ps(d, _mm512_set1_ps(0.25)));
+    for i in 0..4 {
+        out.put(r, i, scaled(load16(at(codes, 16 * i)), quarter));
+    }
 }

@@ -5,8 +5,9 @@ use std::arch::x86_64::*;
 use ninfer_formats::Nvfp4Scales;
 use ninfer_formats::float::{e2m1, e4m3};
 
-use super::grouped::interleaved_nibbles;
+use super::grouped::{interleaved_nibbles, nibbles_of_pair};
 use super::prims::*;
+use crate::arch::fetch;
 use crate::column16::rows;
 
 /// What the quotient `1 * scale / divisor` or, in the lanes of [`HALF_MORE`], `1.5 * scale / divisor` is multiplied
@@ -69,6 +70,55 @@ pub(crate) fn run<const R: usize>(codes: [&[u8]; R], scales: [(&[u8], f32); R], 
             let table = _mm512_mul_ps(chosen, multiples);
             out.put(r, g, _mm512_permutexvar_ps(interleaved_nibbles(at(codes, 8 * g)), table));
         });
+    }
+}
+
+/// For every scale word, the quotients that [`MULTIPLES`] belong to: `1 * scale / divisor`, `1.5 * scale / divisor`.
+/// False if a power of two times one of them might leave the normal numbers; [`run`] is for such divisors.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(crate) fn quotients(divisor: f32, out: &mut [[f32; 2]; 256]) -> bool {
+    for (word, out) in (0..=255).zip(out.iter_mut()) {
+        let scale = e4m3::to_f32(word);
+        *out = [scale / divisor, scale * 1.5 / divisor];
+    }
+    (2f32.powi(-60)..=2f32.powi(60)).contains(&divisor.abs())
+}
+
+/// [`run`] with what [`quotients`] makes of the divisor that all rows have.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(crate) fn run_by_quotients<const R: usize>(
+    codes: [&[u8]; R],
+    scales: [(&[u8], f32); R],
+    quotients: &[[f32; 2]; 256],
+    out: &mut impl Runs,
+) {
+    let quads = (codes[0].len() / 32).min(4);
+    let mut words = [[[0; 4]; 4]; R];
+    for (words, (plane, _)) in words.iter_mut().zip(scales) {
+        for (word, plane) in words[..quads].iter_mut().zip(plane.chunks(Nvfp4Scales::QUAD_STRIDE)) {
+            *word = *at(plane, 0);
+            // The next rows' words.
+            fetch(plane.as_ptr().wrapping_add(64));
+        }
+    }
+    let (words, multiples) = (kept(&words), load_f32(&MULTIPLES));
+    for i in 0..quads {
+        // No `map`: its closure would not be inlined.
+        let mut quad = [_mm256_setzero_si256(); R];
+        rows!(R, r, {
+            let (quad, codes) = (&mut quad[r], codes[r]);
+            *quad = load32(at(codes, 32 * i));
+        });
+        for g in 0..4 {
+            rows!(R, r, {
+                let [one, more] = quotients[usize::from(words[r][i][g])];
+                let chosen = _mm512_mask_blend_ps(HALF_MORE, _mm512_set1_ps(one), _mm512_set1_ps(more));
+                let table = _mm512_mul_ps(chosen, multiples);
+                out.put(r, 4 * i + g, _mm512_permutexvar_ps(nibbles_of_pair(quad[r], g), table));
+            });
+        }
     }
 }
 

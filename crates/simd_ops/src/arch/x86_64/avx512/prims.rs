@@ -49,6 +49,14 @@ pub(crate) fn load64(bytes: &[u8; 64]) -> __m512i {
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
 }
 
+/// Writes 64 bytes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(crate) fn store64(out: &mut [u8; 64], v: __m512i) {
+    // SAFETY: writes the 64 bytes of `out`; the instruction needs no alignment.
+    unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), v) }
+}
+
 /// What is behind `v`, which the compiler is to leave in memory: loads that broadcast or widen are cheaper than the moves
 /// between lanes that it would make of them.
 #[inline(always)]
@@ -110,6 +118,49 @@ pub(crate) fn half_at(block: &[u8], offset: usize) -> __m512 {
     // SAFETY: reads the eight bytes of `bytes`.
     let words = unsafe { _mm_loadl_epi64(bytes.as_ptr().cast()) };
     _mm512_broadcastss_ps(_mm_cvtph_ps(words))
+}
+
+/// As [`half_at`] for two of the four words at an offset: word `LOW` in the lower eight lanes, `HIGH` in the others.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(crate) fn two_at<const LOW: i32, const HIGH: i32>(block: &[u8], offset: usize) -> __m512 {
+    let bytes: &[u8; 8] = at(block, offset);
+    // SAFETY: reads the eight bytes of `bytes`.
+    let words = unsafe { _mm_loadl_epi64(bytes.as_ptr().cast()) };
+    let index = two_halves(_mm256_set1_epi32(LOW), _mm256_set1_epi32(HIGH));
+    _mm512_permutexvar_ps(index, _mm512_castps128_ps512(_mm_cvtph_ps(words)))
+}
+
+/// 16 bytes of every row at the same offset side by side, at most four.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(crate) fn beside<const N: usize, const R: usize>(blocks: [&[u8; N]; R], offset: usize) -> __m512i {
+    let row = |r: usize| load16(at(blocks[r.min(R - 1)], offset));
+    let mut all = _mm512_castsi128_si512(row(0));
+    if R > 1 {
+        all = _mm512_inserti32x4::<1>(all, row(1));
+        all = _mm512_inserti32x4::<2>(all, row(2));
+        all = _mm512_inserti32x4::<3>(all, row(3));
+    }
+    all
+}
+
+/// Four times 16 bytes as bytes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(crate) fn quarters(v: __m512i) -> [[u8; 16]; 4] {
+    let mut out = [[0; 16]; 4];
+    // SAFETY: writes the 64 bytes of `out`.
+    unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), v) };
+    out
+}
+
+/// The same 16 bytes in every lane of 128 bits.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(crate) fn everywhere(bytes: [i8; 16]) -> __m512i {
+    // SAFETY: reads the 16 bytes.
+    _mm512_broadcast_i32x4(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) })
 }
 
 /// Sixteen bytes to unsigned 32-bit lanes.
