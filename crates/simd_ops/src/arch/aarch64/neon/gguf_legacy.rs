@@ -32,7 +32,8 @@ neon_entry! {
     pub(crate) fn q5_0<const R: usize>(blocks: [&[u8; 22]; R], out: &mut impl Runs) {
         rows!(R, r, {
             let block = blocks[r];
-            let fifth = bits(*at(block, fields::q5_0::QH)).map(|m| vandq_u8(m, vdupq_n_u8(16)));
+            let fifth = bits(*at(block, fields::q5_0::QH));
+            let fifth = two!(I => vandq_u8(fifth[I], vdupq_n_u8(16)));
             let codes = minus(or(nibbles(at(block, fields::q5_0::Q)), fifth), 16);
             scaled(codes, halves(u16_at(block, fields::q5_0::D)), r, 0, out);
         });
