@@ -28,8 +28,8 @@ pub(crate) struct Line(pub [f32; 16]);
 pub(crate) struct Memory {
     /// A column whose vectors would lie across lines.
     pub x: Vec<Line>,
-    /// What the values of `nvfp4` are multiples of, for every scale word.
-    pub quotients: Vec<[f32; 2]>,
+    /// The values of the magnitudes of `nvfp4` for every scale word.
+    pub quotients: Vec<[f32; 8]>,
 }
 
 /// Rows from which on a column is worth its copying.
@@ -346,11 +346,11 @@ macro_rules! columns {
                 let alike = view.rows_per_divisor().min(view.rows());
                 let worthwhile = alike.saturating_mul(view.k()) >= QUOTIENTS_FROM;
                 let Memory { x: memory, quotients } = &mut scratch.column16;
-                quotients.resize(256, [0.0; 2]);
+                quotients.resize(256, [0.0; 8]);
                 let Some(quotients) = quotients.first_chunk_mut::<256>() else { return };
-                let (mut divisor, mut plain) = (None::<u32>, false);
+                let mut divisor = None;
                 #[cfg(not(target_arch = "x86_64"))]
-                let _ = (worthwhile, quotients, &mut divisor, &mut plain);
+                let _ = (worthwhile, quotients, divisor.get_or_insert(0));
                 let mut unit = |rows: &[Planes<'_>; ROWS], u: usize, x: &[f32], acc: [Acc; ROWS]| {
                     let mut sum = Sum { x, acc };
                     let mut codes: [&[u8]; ROWS] = [&[]; ROWS];
@@ -368,13 +368,11 @@ macro_rules! columns {
                         let common = rows[0].scale.to_bits();
                         if worthwhile && rows.iter().all(|row| row.scale.to_bits() == common) {
                             if divisor != Some(common) {
-                                plain = nvfp4::quotients(rows[0].scale, quotients);
+                                nvfp4::quotients(rows[0].scale, quotients);
                                 divisor = Some(common);
                             }
-                            if plain {
-                                nvfp4::run_by_quotients(codes, scales, quotients, &mut sum);
-                                return sum.acc;
-                            }
+                            nvfp4::run_by_quotients(codes, scales, quotients, &mut sum);
+                            return sum.acc;
                         }
                     }
                     nvfp4::run(codes, scales, &mut sum);

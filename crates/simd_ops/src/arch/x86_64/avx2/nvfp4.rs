@@ -28,21 +28,46 @@ pub(crate) fn row(codes: &[u8], scales: &Nvfp4Scales<'_>, divisor: f32, out: &mu
     }
 }
 
-/// As the AVX-512 kernels': here a division of eight numbers a group is hidden by the rest, so there are no quotients.
-pub(crate) fn quotients(_divisor: f32, _out: &mut [[f32; 2]; 256]) -> bool {
-    false
+/// The values of the eight magnitudes for every scale word.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) fn quotients(divisor: f32, out: &mut [[f32; 8]; 256]) {
+    for (word, out) in (0..=255).zip(out) {
+        *out = MAGNITUDES.map(|v| v * e4m3::to_f32(word) / divisor);
+    }
 }
 
-/// [`run`]; see [`quotients`].
+/// [`run`] with what [`quotients`] makes of the divisor that all rows have.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn run_by_quotients<const R: usize>(
     codes: [&[u8]; R],
     scales: [(&[u8], f32); R],
-    _quotients: &[[f32; 2]; 256],
+    quotients: &[[f32; 8]; 256],
     out: &mut impl Runs,
 ) {
-    run(codes, scales, out);
+    for g in 0..codes[0].len() / 8 {
+        rows!(R, r, {
+            let (codes, (plane, _)) = (codes[r], scales[r]);
+            let word = plane[g / 4 * Nvfp4Scales::QUAD_STRIDE + g % 4];
+            out.put(r, g, looked_up(at(codes, 8 * g), load_f32(&quotients[usize::from(word)])));
+        });
+    }
+}
+
+/// Sixteen codes, given the values of the magnitudes.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn looked_up(codes: &[u8; 8], values: __m256) -> [__m256; 2] {
+    let shifts = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+    let sign = _mm256_set1_epi32(i32::MIN);
+    let half = |half: usize| {
+        // The permutation looks at three bits; the fourth is the sign.
+        let q = _mm256_srlv_epi32(_mm256_set1_epi32(u32_at(codes, 4 * half).cast_signed()), shifts);
+        let negative = _mm256_and_si256(_mm256_slli_epi32::<28>(q), sign);
+        _mm256_xor_ps(_mm256_permutevar8x32_ps(values, q), _mm256_castsi256_ps(negative))
+    };
+    [half(0), half(1)]
 }
 
 /// Decodes whole quads of R rows, given their scale planes from there on and their divisors.
@@ -50,22 +75,13 @@ pub(crate) fn run_by_quotients<const R: usize>(
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn run<const R: usize>(codes: [&[u8]; R], scales: [(&[u8], f32); R], out: &mut impl Runs) {
     let magnitudes = load_f32(&MAGNITUDES);
-    let shifts = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
-    let sign = _mm256_set1_epi32(i32::MIN);
     for g in 0..codes[0].len() / 8 {
         rows!(R, r, {
             let (codes, (plane, divisor)) = (codes[r], scales[r]);
             let scale = e4m3::to_f32(plane[g / 4 * Nvfp4Scales::QUAD_STRIDE + g % 4]);
             let values = _mm256_mul_ps(magnitudes, _mm256_set1_ps(scale));
             let values = _mm256_div_ps(values, _mm256_set1_ps(divisor));
-            let half = |half: usize| {
-                let word = _mm256_set1_epi32(u32_at(codes, 8 * g + 4 * half).cast_signed());
-                // The permutation looks at three bits; the fourth is the sign.
-                let q = _mm256_srlv_epi32(word, shifts);
-                let negative = _mm256_and_si256(_mm256_slli_epi32::<28>(q), sign);
-                _mm256_xor_ps(_mm256_permutevar8x32_ps(values, q), _mm256_castsi256_ps(negative))
-            };
-            out.put(r, g, [half(0), half(1)]);
+            out.put(r, g, looked_up(at(codes, 8 * g), values));
         });
     }
 }

@@ -14,6 +14,16 @@ use crate::column16::rows;
 /// by to give the value of each code.
 static MULTIPLES: [f32; 16] =
     [0.0, 0.5, 1.0, 1.0, 2.0, 2.0, 4.0, 4.0, -0.0, -0.5, -1.0, -1.0, -2.0, -2.0, -4.0, -4.0];
+/// The fourth bit of a code is its sign.
+static NEGATIVE: [i32; 16] = {
+    let mut t = [0; 16];
+    let mut i = 8;
+    while i < 16 {
+        t[i] = i32::MIN;
+        i += 1;
+    }
+    t
+};
 /// Codes of 1.5, 3 and 6.
 const HALF_MORE: __mmask16 = 0b1010_1000_1010_1000;
 
@@ -73,16 +83,17 @@ pub(crate) fn run<const R: usize>(codes: [&[u8]; R], scales: [(&[u8], f32); R], 
     }
 }
 
-/// For every scale word, the quotients that [`MULTIPLES`] belong to: `1 * scale / divisor`, `1.5 * scale / divisor`.
-/// False if a power of two times one of them might leave the normal numbers; [`run`] is for such divisors.
+/// The values of the eight magnitudes for every scale word.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(crate) fn quotients(divisor: f32, out: &mut [[f32; 2]; 256]) -> bool {
-    for (word, out) in (0..=255).zip(out.iter_mut()) {
-        let scale = e4m3::to_f32(word);
-        *out = [scale / divisor, scale * 1.5 / divisor];
+pub(crate) fn quotients(divisor: f32, out: &mut [[f32; 8]; 256]) {
+    let divisor = _mm256_set1_ps(divisor);
+    let magnitudes = _mm512_castps512_ps256(load_f32(&e2m1::TO_F32));
+    for (word, out) in (0..=255).zip(out) {
+        let values = _mm256_mul_ps(magnitudes, _mm256_set1_ps(e4m3::to_f32(word)));
+        // SAFETY: writes the 32 bytes of `out`.
+        unsafe { _mm256_storeu_ps(out.as_mut_ptr(), _mm256_div_ps(values, divisor)) };
     }
-    (2f32.powi(-60)..=2f32.powi(60)).contains(&divisor.abs())
 }
 
 /// [`run`] with what [`quotients`] makes of the divisor that all rows have.
@@ -91,7 +102,7 @@ pub(crate) fn quotients(divisor: f32, out: &mut [[f32; 2]; 256]) -> bool {
 pub(crate) fn run_by_quotients<const R: usize>(
     codes: [&[u8]; R],
     scales: [(&[u8], f32); R],
-    quotients: &[[f32; 2]; 256],
+    quotients: &[[f32; 8]; 256],
     out: &mut impl Runs,
 ) {
     let quads = (codes[0].len() / 32).min(4);
@@ -103,7 +114,9 @@ pub(crate) fn run_by_quotients<const R: usize>(
             fetch(plane.as_ptr().wrapping_add(64));
         }
     }
-    let (words, multiples) = (kept(&words), load_f32(&MULTIPLES));
+    let words = kept(&words);
+    // Kept from the compiler: it would permute signs and magnitudes apart.
+    let negative = _mm512_castsi512_ps(load_i32(kept(&NEGATIVE)));
     for i in 0..quads {
         // No `map`: its closure would not be inlined.
         let mut quad = [_mm256_setzero_si256(); R];
@@ -113,9 +126,10 @@ pub(crate) fn run_by_quotients<const R: usize>(
         });
         for g in 0..4 {
             rows!(R, r, {
-                let [one, more] = quotients[usize::from(words[r][i][g])];
-                let chosen = _mm512_mask_blend_ps(HALF_MORE, _mm512_set1_ps(one), _mm512_set1_ps(more));
-                let table = _mm512_mul_ps(chosen, multiples);
+                let values = &quotients[usize::from(words[r][i][g])];
+                // SAFETY: reads the 32 bytes of `values`.
+                let values = _mm512_broadcast_f32x8(unsafe { _mm256_loadu_ps(values.as_ptr()) });
+                let table = _mm512_xor_ps(values, negative);
                 out.put(r, 4 * i + g, _mm512_permutexvar_ps(nibbles_of_pair(quad[r], g), table));
             });
         }
