@@ -293,13 +293,16 @@ macro_rules! columns {
                 let unit = |rows: &[Planes<'_>; ROWS], u: usize, x: &[f32], acc: [Acc; ROWS]| {
                     let (first, (x, x_tail), mut acc) = (u * (UNIT / G), x.as_chunks::<G>(), acc);
                     let (mut bases, mut highs): ([&[[u8; B]]; ROWS], [&[[u8; H]]; ROWS]) = ([&[]; ROWS], [&[]; ROWS]);
-                    rows!(ROWS, r, {
-                        let (row, base, high) = (&rows[r], &mut bases[r], &mut highs[r]);
-                        *base = &row.base.as_chunks().0[first..][..x.len()];
-                        if H != B {
-                            *high = &row.high.as_chunks().0[first..][..x.len()];
-                        }
-                    });
+                    // With few rows, checks cost less than what their slices take of registers.
+                    if const { ROWS > 2 } {
+                        rows!(ROWS, r, {
+                            let (row, base, high) = (&rows[r], &mut bases[r], &mut highs[r]);
+                            *base = &row.base.as_chunks().0[first..][..x.len()];
+                            if H != B {
+                                *high = &row.high.as_chunks().0[first..][..x.len()];
+                            }
+                        });
+                    }
                     // Converted together: a broadcast from memory is cheap.
                     let mut d = [[0.0; 8]; ROWS];
                     rows!(ROWS, r, {
@@ -309,10 +312,20 @@ macro_rules! columns {
                     for (g, x) in x.iter().enumerate() {
                         let mut sum = Sum { x, acc };
                         rows!(ROWS, r, {
-                            let (base, d) = (&bases[r][g], d[r][g % 8]);
-                            let high: &[u8] = if H == B { &[] } else { &highs[r][g] };
+                            let (row, at) = (&rows[r], first + g);
+                            let d = d[r][if const { ROWS > 2 } { g % 8 } else { g }];
+                            let base: &[u8] = match const { ROWS > 2 } {
+                                true => &bases[r][g],
+                                false => &row.base[at * B..(at + 1) * B],
+                            };
+                            let high: &[u8] = match const { (H == B, ROWS > 2) } {
+                                (true, _) => &[],
+                                (false, true) => &highs[r][g],
+                                (false, false) => &row.high[at * H..(at + 1) * H],
+                            };
                             if g.is_multiple_of(const { 64 / B }) {
-                                fetch(base.as_ptr().wrapping_add(ROWS * rows[0].base.len()));
+                                let ahead = if const { ROWS > 2 } { &rows[0] } else { row };
+                                fetch(base.as_ptr().wrapping_add(ROWS * ahead.base.len()));
                             }
                             grouped::group::<KIND>(base, high, d, r, &mut sum);
                         });
