@@ -31,7 +31,7 @@ impl Runs for Sum<'_> {
             b = vfmaq_f32(b, v[1], load_f32(&x[1]));
             c = vfmaq_f32(c, v[2], load_f32(&x[2]));
             d = vfmaq_f32(d, v[3], load_f32(&x[3]));
-            std::arch::asm!("/* {0} {1} {2} {3} */", inout(vreg) a, inout(vreg) b, inout(vreg) c, inout(vreg) d,
+            std::arch::asm!("/* {0:v} {1:v} {2:v} {3:v} */", inout(vreg) a, inout(vreg) b, inout(vreg) c, inout(vreg) d,
                 options(pure, nomem, nostack, preserves_flags));
         }
         self.acc[r] = [a, b, c, d];
