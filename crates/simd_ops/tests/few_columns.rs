@@ -182,10 +182,13 @@ fn payloads_at_any_address_and_at_the_end_of_their_memory() {
             let bytes = bytes.into_boxed_slice();
             let view = TensorView::new(format, &w.shape, w.divisors, &bytes[offset..]).unwrap();
             for isa in available() {
-                let mut out = vec![0.0; 3 * n];
-                let dispatch = Dispatch { isa: Some(isa), threads: Some(1) };
-                matmul(&view, Activations::F32(&x), Precision::A8, &mut out, &dispatch).unwrap();
-                assert_eq!(words(&out), words(&expected), "{isa} {format} at {offset}");
+                for columns in [1, 2, 3] {
+                    let mut out = vec![0.0; columns * n];
+                    let dispatch = Dispatch { isa: Some(isa), threads: Some(1) };
+                    let x = Activations::F32(&x[..columns * k]);
+                    matmul(&view, x, Precision::A8, &mut out, &dispatch).unwrap();
+                    assert_eq!(words(&out), words(&expected[..columns * n]), "{isa} {format} at {offset}");
+                }
             }
         }
     }
@@ -215,6 +218,30 @@ fn largest_sums() {
                         let expected = &expected[columns.start * n..columns.end * n];
                         assert_eq!(words(&out), words(expected), "{isa} {format} {byte:#x} {columns:?}");
                     }
+                }
+            }
+        }
+    }
+}
+
+/// Rows that are read along are kept for sixteen units of 256 values at a time.
+#[test]
+fn rows_longer_than_are_kept_at_a_time() {
+    for format in [FormatId::GgufQ2K, FormatId::GgufQ6K] {
+        for units in [15, 16, 17, 35] {
+            let (n, k) = (35, 256 * units);
+            let w = wild(format, n, k, 410);
+            let x = Random(33).values(2 * k);
+            let on = |isa| Dispatch { isa: Some(isa), threads: Some(1) };
+            for columns in [1, 2] {
+                let x = &x[..columns * k];
+                let mut expected = vec![0.0; columns * n];
+                let scalar = on(Isa::Scalar);
+                matmul(&w.view(), Activations::F32(x), Precision::A8, &mut expected, &scalar).unwrap();
+                for isa in available() {
+                    let mut out = vec![0.0; columns * n];
+                    matmul(&w.view(), Activations::F32(x), Precision::A8, &mut out, &on(isa)).unwrap();
+                    assert_eq!(words(&out), words(&expected), "{isa} {format} {units} units, T {columns}");
                 }
             }
         }

@@ -1,17 +1,24 @@
 //! Products of one column with rows that are read along, one after the other.
 //!
 //! Where a unit's codes fill whole vectors as they lie, nothing has to be inserted or turned: a row's 256 values are
-//! unpacked and multiplied in vectors of its own, and only the sums of its blocks are turned, sixteen rows together.
-//! Integer factors are applied before, by the same instruction that adds neighbours. From there on everything is as in
-//! [`mod@super::single`].
+//! unpacked and multiplied in vectors of its own. Integer factors of halves are applied before, by the same
+//! instruction that adds neighbours. What is left of a unit, a vector of the sums of its blocks, is kept until sixteen
+//! rows are there; then these are turned, and from there on everything is as in [`mod@super::single`].
+//!
+//! A row is read in order through many units ([`UNITS`]) before the next one, so the weights are read in the order of
+//! memory, which every machine fetches ahead by itself.
 
 use ninfer_formats::TensorView;
 
-use super::driver::finish;
-use super::single::{check, fetch_later, later};
-use super::{Codes, HalfLine, Memory, Places, ROWS, Rows, Vector};
+use super::driver::{Column, add_whole, finish, scales_of, term};
+use super::formats::Unit;
+use super::single::{At, MOST_HALVES, MOST_WORDS, check};
+use super::{Codes, HalfLine, Line, Memory, ROWS, Rows, Vector, Words};
 use crate::q8_1::Q8_1;
 use crate::tile::Tile;
+
+/// Units of a row that are read before the next row is.
+const UNITS: usize = 16;
 
 /// 256 activations in order.
 #[derive(Clone, Copy, Debug)]
@@ -23,33 +30,58 @@ pub(crate) struct Along {
     pub start: [i32; 64],
     /// Sums of the codes of the halves.
     pub halves: [i16; 16],
-    /// Scales.
-    pub d: [f32; 8],
+    /// What belongs to the blocks.
+    rest: [Rest; 8],
 }
 
-/// What is fetched early meanwhile.
-#[derive(Clone, Copy)]
-pub(crate) struct Early {
-    later: [*const u8; 3],
-    unit: usize,
+/// What belongs to a block beside the codes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rest {
+    d: f32,
+    sum: f32,
+    halves: [f32; 2],
 }
 
-impl Early {
-    /// Fetches the part that stands for block `B`.
+impl Column for Rest {
     #[inline(always)]
-    pub(crate) fn block<S: Codes, const B: usize>(self) {
-        fetch_later::<S, B>(self.later, self.unit);
+    fn rest(&self) -> (f32, f32, [f32; 2]) {
+        (self.d, self.sum, self.halves)
     }
 }
 
 /// Vectors that multiply rows of a format along.
 pub(crate) trait Lengthwise<S: Codes>: Vector {
-    /// The integer sums of a unit's eight blocks, times the integer factors, of the rows of a part. Lines are fetched
-    /// between pieces of the work.
+    /// The piece with what belongs to the blocks, if any: integer factors of whole blocks, minima.
+    const HEAD: Option<usize> = None;
+    /// What is kept of a row's unit: the integer sums of its blocks, times the factors of the halves.
     ///
     /// # Safety
-    /// The places must be those of a unit's first byte, and the whole units readable.
-    unsafe fn sums(self, rows: Places, part: usize, x: &Along, early: Early) -> [Self::I; 8];
+    /// The unit must be readable.
+    unsafe fn row(self, unit: *const u8, x: &Along) -> Self::I;
+    /// Keeps it for row `r`.
+    fn keep(self, sums: Self::I, r: usize, out: &mut [Line<Words>; ROWS]);
+    /// The sums of the eight blocks, of the rows of a part.
+    fn sums(self, kept: &[Line<Words>; ROWS], part: usize) -> [Self::I; 8];
+}
+
+/// Lays out the activations of column `t`.
+fn fill<S: Codes>(to: &mut Vec<Along>, x: &Q8_1, t: usize) {
+    let column = x.column(t);
+    to.clear();
+    let units = column.codes.as_chunks::<256>().0.iter().zip(column.scales.as_chunks::<8>().0);
+    let units = units.zip(column.half_sums.as_chunks::<16>().0);
+    to.extend(units.map(|((&codes, scales), &halves)| {
+        let mut start = [0; 64];
+        for (start, codes) in start.iter_mut().zip(codes.as_chunks::<4>().0) {
+            *start = -S::OFFSET * codes.iter().map(|&x| i32::from(x)).sum::<i32>();
+        }
+        let mut rest = [Rest::default(); 8];
+        for ((rest, &d), sums) in rest.iter_mut().zip(scales).zip(halves.as_chunks::<2>().0) {
+            let [low, high] = sums.map(f32::from);
+            *rest = Rest { d, sum: (low + high) * d, halves: [low, high] };
+        }
+        Along { codes, start, halves, rest }
+    }));
 }
 
 /// The A8 product of the view's rows and column `t`; see [`crate::kernels::A8Fn`].
@@ -62,44 +94,53 @@ pub(crate) fn along<V: Lengthwise<S>, S: Codes>(
     out: &mut Tile<'_>,
     memory: &mut Memory,
 ) {
-    const {
-        // The scale is read as the upper half of a word.
-        assert!(S::BLOCKS == 8 && S::BYTES[1] == 0 && S::BYTES[2] == 0 && S::POWER == 1.0);
-        assert!(S::HALVES.len() == 1 && S::HALVES[0].1 >= 2 && !S::MINIMUM);
-    }
-    let column = x.column(t);
-    memory.along.clear();
-    let units = column.codes.as_chunks::<256>().0.iter().zip(column.scales.as_chunks::<8>().0);
-    let units = units.zip(column.half_sums.as_chunks::<16>().0);
-    memory.along.extend(units.map(|((&codes, &d), &halves)| {
-        let mut start = [0; 64];
-        for (start, codes) in start.iter_mut().zip(codes.as_chunks::<4>().0) {
-            *start = -S::OFFSET * codes.iter().map(|&x| i32::from(x)).sum::<i32>();
-        }
-        Along { codes, start, halves, d }
-    }));
-    let (x, room) = (&memory.along, &mut memory.rows);
+    const { assert!(S::BLOCKS == 8 && S::BYTES[1] == 0 && S::BYTES[2] == 0) };
+    fill::<S>(&mut memory.along, x, t);
+    let Memory { along: x, rows: room, kept, .. } = memory;
+    kept.resize(UNITS.min(x.len()), [Line::default(); ROWS]);
     for first in (0..view.rows()).step_by(ROWS) {
         let rows = Rows::of::<S>(view, first, room);
         check::<S>(&rows, x.len());
-        let later = later(&rows, view.rows() - first);
-        let mut acc = [[v.zeros()]; 2];
-        for (u, x) in x.iter().enumerate() {
-            let begin = rows.bytes[0].as_ptr().wrapping_add(u * rows.step[0]);
-            let places = Places::new(begin, rows.stride[0]);
-            let mut halves = HalfLine::default();
-            // SAFETY: the two bytes before the scale and the scale are in the unit, which is there as `check` says.
-            unsafe { v.halves_at(places.behind(S::HALVES[0].1 - 2), true, &mut halves) };
-            let early = Early { later, unit: u };
-            for (part, acc) in acc.iter_mut().enumerate().take(ROWS / V::LANES) {
-                let scale = v.scales(&halves.0, part);
-                // SAFETY: as above.
-                let sums = unsafe { v.sums(places, part, x, early) };
-                for (sum, &d) in sums.into_iter().zip(&x.d) {
-                    acc[0] = v.fma(v.to_f32(sum), v.mul(scale, v.floats(d)), acc[0]);
+        let mut words = [Line([0; ROWS]); MOST_WORDS];
+        let mut halves = [HalfLine([0; ROWS]); MOST_HALVES];
+        let (mut acc, mut min) = ([[v.zeros()]; 2], [[v.zeros()]; 2]);
+        for (i, x) in x.chunks(UNITS).enumerate() {
+            for r in 0..ROWS {
+                let mut unit =
+                    rows.bytes[0].as_ptr().wrapping_add(r * rows.stride[0] + i * UNITS * rows.step[0]);
+                for (x, kept) in x.iter().zip(kept.iter_mut()) {
+                    // SAFETY: a unit of a row; they are there as `check` says.
+                    v.keep(unsafe { v.row(unit, x) }, r, kept);
+                    unit = unit.wrapping_add(rows.step[0]);
+                }
+            }
+            for (u, (x, kept)) in x.iter().zip(kept.iter()).enumerate() {
+                let at = At::of::<S>(&rows, i * UNITS + u);
+                if let Some(head) = V::HEAD {
+                    let words = &mut words.as_chunks_mut::<4>().0[head];
+                    // SAFETY: inside the unit, as `check` says.
+                    unsafe { v.turn_at(at.places(S::PIECES[head]), words) };
+                }
+                // SAFETY: a unit below the number that `check` was called for.
+                unsafe { at.singles::<V, S>(v, &mut words, &mut halves) };
+                let (words, halves) = (&words[..S::WORDS], &halves[..S::HALVES.len()]);
+                for part in 0..ROWS / V::LANES {
+                    let unit = Unit { words, halves, part };
+                    let scales = scales_of::<V, S>(v, unit);
+                    let sums = v.sums(kept, part);
+                    macro_rules! step {
+                        ($($b:literal)+) => {
+                            $({
+                                let term = term::<V, S, $b>(v, unit, scales);
+                                let (acc, min) = (&mut acc[part][0], &mut min[part][0]);
+                                add_whole::<V, S>(v, &term, sums[$b], x.rest[$b].rest(), acc, min);
+                            })+
+                        };
+                    }
+                    step!(0 1 2 3 4 5 6 7);
                 }
             }
         }
-        finish::<V, S, 1>(v, view, first, t..t + 1, out, &acc, &[[v.zeros()]; 2]);
+        finish::<V, S, 1>(v, view, first, t..t + 1, out, &acc, &min);
     }
 }

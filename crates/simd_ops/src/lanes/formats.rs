@@ -80,6 +80,17 @@ pub(crate) trait Codes: Turn {
     fn unpack_beside<V: Quads, const B: usize>(v: V, _unit: Unit<'_>) -> [V::I; 8] {
         [v.zero(); 8]
     }
+    /// Whether codes are magnitudes with signs: where vectors are [`Vector::SIGNED`], these go to the activations, and there is
+    /// no offset.
+    const SIGNS: bool = false;
+    /// Whether [`Self::weighed`] is there: factors and minima of halves as half words, multiplied before anything is a float.
+    const WEIGHED: bool = false;
+    /// The sum of a block with the factors of its halves, and that of its minima, where vectors have
+    /// [`Vector::HALF_WORDS`].
+    #[inline(always)]
+    fn weighed<V: Vector, const B: usize>(v: V, _unit: Unit<'_>, _x: &super::Activation) -> [V::I; 2] {
+        [v.zero(); 2]
+    }
     /// Whether [`super::Activation::eights`] are wanted.
     const EIGHTS: bool = false;
     /// Start values of a sum that is not split, for the offset in force.
@@ -174,6 +185,13 @@ pub(super) const fn table(values: &[i8; 16], offset: i32) -> [u8; 16] {
 }
 
 static IQ4: [u8; 16] = table(&IQ4_VALUES, 128);
+static IQ4_SIGNED: [u8; 16] = table(&IQ4_VALUES, 0);
+
+/// The table of the iq4 types; signed values where these are wanted.
+#[inline(always)]
+fn iq4<V: Vector>(_v: V) -> &'static [u8; 16] {
+    if V::SIGNED { &IQ4_SIGNED } else { &IQ4 }
+}
 
 /// The one plane of ggml blocks.
 #[inline(always)]
@@ -389,7 +407,10 @@ pub(super) fn eight_bits<V: Vector>(v: V, u: Unit<'_>) -> [V::I; 8] {
     let sign = v.bytes(0x80);
     let mut w = [sign; 8];
     for (i, w) in w.iter_mut().enumerate() {
-        *w = v.xor(u.word(v, i), sign);
+        *w = u.word(v, i);
+        if !V::SIGNED {
+            *w = v.xor(*w, sign);
+        }
     }
     w
 }
@@ -407,7 +428,7 @@ impl Codes for Ggml<gguf::Iq4Nl> {
     const LAY: Lay = Lay::Halves;
     const OFFSET: i32 = 128;
     const RANGE: u32 = 255;
-    words! { |v, u, B| { looked_up(v, nibbles(v, u, 0), &IQ4) } }
+    words! { |v, u, B| { looked_up(v, nibbles(v, u, 0), iq4(v)) } }
 }
 
 turn! { Iq4Xs: pieces [fields::iq4_xs::Q, 24, 40, 56, 72, 88, 104, 120], singles [fields::iq4_xs::D, 4], halves [] }
@@ -417,7 +438,7 @@ impl Codes for Ggml<gguf::Iq4Xs> {
     const OFFSET: i32 = 128;
     const RANGE: u32 = 255;
     const FACTORS: Factors = Factors::Whole;
-    words! { |v, u, B| { looked_up(v, nibbles(v, u, 4 * B), &IQ4) } }
+    words! { |v, u, B| { looked_up(v, nibbles(v, u, 4 * B), iq4(v)) } }
 
     #[inline(always)]
     fn scales<V: Vector>(v: V, u: Unit<'_>) -> [V::F; 2] {

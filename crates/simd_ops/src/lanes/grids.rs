@@ -30,9 +30,28 @@ const fn plus<const L: usize, const N: usize>(grid: &[[i8; L]; N], offset: u8) -
 }
 
 const OFFSET: u8 = 64;
-static XXS2: Table<8, 256> = plus(&IQ2_XXS, OFFSET);
-static XS2: Table<8, 512> = plus(&IQ2_XS, OFFSET);
-static S2: Table<8, 1024> = plus(&IQ2_S, OFFSET);
+
+/// No magnitude of the tables of two-bit types is greater.
+const MOST: u32 = 43;
+
+/// A table of magnitudes plus the offset, and without.
+const fn both<const N: usize>(grid: &[[i8; 8]; N]) -> [Table<8, N>; 2] {
+    let mut i = 0;
+    while i < 8 * N {
+        assert!(grid[i / 8][i % 8] as u32 <= MOST);
+        i += 1;
+    }
+    [plus(grid, OFFSET), plus(grid, 0)]
+}
+
+/// The one of both that the vector wants.
+#[inline(always)]
+fn of<V: Vector, const N: usize>(_v: V, tables: &'static [Table<8, N>; 2]) -> &'static [[u8; 8]; N] {
+    &tables[usize::from(V::SIGNED)].0
+}
+static XXS2: [Table<8, 256>; 2] = both(&IQ2_XXS);
+static XS2: [Table<8, 512>; 2] = both(&IQ2_XS);
+static S2: [Table<8, 1024>; 2] = both(&IQ2_S);
 static XXS3: Table<4, 256> = plus(&IQ3_XXS, OFFSET);
 static S3: Table<4, 512> = plus(&IQ3_S, OFFSET);
 /// `8 * grid + 8`: one more or less is added.
@@ -85,33 +104,47 @@ fn odd<V: Vector>(v: V, s: V::I) -> V::F {
 
 /// Words of four bytes from entries of eight.
 #[inline(always)]
-fn flat<V: Wide>(v: V, w: &[[V::I; 2]; 4]) -> [V::I; 8] {
+fn flat<V: Wide>(v: V, w: &[V::Entry; 4]) -> [V::I; 8] {
     let [a, b, c, d] = [v.words_of(w[0]), v.words_of(w[1]), v.words_of(w[2]), v.words_of(w[3])];
     [a[0], a[1], b[0], b[1], c[0], c[1], d[0], d[1]]
+}
+
+/// Four entries. No closure, as one that is called more than once may stay a call.
+macro_rules! four {
+    (|$e:ident| $entry:expr) => {
+        [
+            { let $e: usize = 0; $entry },
+            { let $e: usize = 1; $entry },
+            { let $e: usize = 2; $entry },
+            { let $e: usize = 3; $entry },
+        ]
+    };
 }
 
 /// The methods of [`Codes`] for entries of eight values in four pairs of vectors.
 macro_rules! entries {
     (|$v:ident, $u:ident, $b:ident| $codes:block) => {
-        type Unpacked<V: Vector> = [[V::I; 2]; 4];
+        type Unpacked<V: Vector> = [V::Entry; 4];
+
+        const SIGNS: bool = true;
 
         #[inline(always)]
-        fn flat<V: Wide>(v: V, w: &[[V::I; 2]; 4]) -> [V::I; 8] {
+        fn flat<V: Wide>(v: V, w: &[V::Entry; 4]) -> [V::I; 8] {
             flat(v, w)
         }
 
         #[inline(always)]
-        fn unpack<V: Vector, const $b: usize>($v: V, $u: Unit<'_>) -> [[V::I; 2]; 4] $codes
+        fn unpack<V: Vector, const $b: usize>($v: V, $u: Unit<'_>) -> [V::Entry; 4] $codes
 
         #[inline(always)]
-        fn sums<V: Vector, const B: usize>(v: V, w: &[[V::I; 2]; 4], x: &Activation) -> [V::I; 2] {
+        fn sums<V: Vector, const B: usize>(v: V, w: &[V::Entry; 4], x: &Activation) -> [V::I; 2] {
             if Self::SPLIT {
                 [
-                    v.pair_dots::<0, 2>(w, &x.codes, v.ints(x.start[0])),
-                    v.pair_dots::<2, 4>(w, &x.codes, v.ints(x.start[1])),
+                    v.pair_dots::<0, 2>(w, &x.codes, v.ints(x.start[0]), true, MOST),
+                    v.pair_dots::<2, 4>(w, &x.codes, v.ints(x.start[1]), true, MOST),
                 ]
             } else {
-                [v.pair_dots::<0, 4>(w, &x.codes, v.ints(x.start[0])), v.zero()]
+                [v.pair_dots::<0, 4>(w, &x.codes, v.ints(x.start[0]), true, MOST), v.zero()]
             }
         }
     };
@@ -127,11 +160,9 @@ impl Codes for Ggml<gguf::Iq2Xxs> {
     entries! { |v, u, B| {
         let (q, a) = (u.word(v, 2 * B), u.word(v, 2 * B + 1));
         let signs = v.signs(with_parity(v, seven_bits(v, a)));
-        let mut w = [[q; 2]; 4];
-        for (e, w) in w.iter_mut().enumerate() {
-            *w = v.negate8(v.entries8(&XXS2.0, byte(v, q, e)), signs, e);
-        }
-        w
+        four!(|e| {
+            v.negate8(v.entries8(of(v, &XXS2), byte(v, q, e)), signs, e)
+        })
     } }
 
     #[inline(always)]
@@ -164,12 +195,10 @@ impl Codes for Ggml<gguf::Iq2Xs> {
         // The upper seven bits of the half words.
         let upper = v.or(v.pick(q[0], [1, 3, ZERO, ZERO]), v.pick(q[1], [ZERO, ZERO, 1, 3]));
         let signs = v.signs(with_parity(v, v.and(v.shift::<1>(upper), v.bytes(0x7f))));
-        let mut w = [[upper; 2]; 4];
-        for (e, w) in w.iter_mut().enumerate() {
+        four!(|e| {
             let index = bits(v, q[e / 2], (e % 2 * 16) as i32, 511);
-            *w = v.negate8(v.entries8(&XS2.0, index), signs, e);
-        }
-        w
+            v.negate8(v.entries8(of(v, &XS2), index), signs, e)
+        })
     } }
     nibble_factors!(16);
 }
@@ -185,14 +214,12 @@ impl Codes for Ggml<gguf::Iq2S> {
     entries! { |v, u, B| {
         let (q, high) = (u.word(v, B), u.word(v, 16 + B / 4));
         let signs = v.signs(u.word(v, 8 + B));
-        let mut w = [[q; 2]; 4];
-        for (e, w) in w.iter_mut().enumerate() {
+        four!(|e| {
             // Two bits above the eight.
             let high = bits(v, high, (B % 4 * 8 + 2 * e) as i32 - 8, 0x300);
             let index = v.or(byte(v, q, e), high);
-            *w = v.negate8(v.entries8(&S2.0, index), signs, e);
-        }
-        w
+            v.negate8(v.entries8(of(v, &S2), index), signs, e)
+        })
     } }
     nibble_factors!(18);
 }
@@ -268,7 +295,7 @@ impl Codes for Ggml<gguf::Iq1S> {
         [(1 - offset) * sum, (-1 - offset) * sum]
     }
 
-    type Unpacked<V: Vector> = ([[V::I; 2]; 4], V::I);
+    type Unpacked<V: Vector> = ([V::Entry; 4], V::I);
 
     const WHOLE_OFFSET: i32 = 9;
 
@@ -289,18 +316,17 @@ impl Codes for Ggml<gguf::Iq1S> {
     #[inline(always)]
     fn unpack<V: Vector, const B: usize>(v: V, u: Unit<'_>) -> Self::Unpacked<V> {
         let (q, high) = (u.word(v, B), u.word(v, 8 + B / 2));
-        let mut w = [[q; 2]; 4];
-        for (e, w) in w.iter_mut().enumerate() {
+        let w = four!(|e| {
             let high = bits(v, high, (B % 2 * 16 + 3 * e) as i32 - 8, 0x700);
-            *w = v.entries8(&ONE.0, v.or(byte(v, q, e), high));
-        }
+            v.entries8(&ONE.0, v.or(byte(v, q, e), high))
+        });
         (w, high)
     }
 
     #[inline(always)]
     fn sums<V: Vector, const B: usize>(v: V, w: &Self::Unpacked<V>, x: &Activation) -> [V::I; 2] {
         let start = v.where_set(w.1, 0x8000 << (B % 2 * 16), v.ints(x.start[1]), v.ints(x.start[0]));
-        [v.pair_dots::<0, 4>(&w.0, &x.codes, start), v.zero()]
+        [v.pair_dots::<0, 4>(&w.0, &x.codes, start, false, Self::RANGE), v.zero()]
     }
 
     #[inline(always)]
@@ -321,7 +347,7 @@ impl Codes for Ggml<gguf::Iq1M> {
 
     /// Entries of `8 * grid + 8`, and what says (bits 3, 7, 11 and 15) whether they are for `8 * grid - 1` instead of
     /// `8 * grid + 1`: twice the sum of an entry's activations is added for those that are not.
-    type Unpacked<V: Vector> = ([[V::I; 2]; 4], V::I);
+    type Unpacked<V: Vector> = ([V::Entry; 4], V::I);
 
     #[inline(always)]
     fn flat<V: Wide>(v: V, w: &Self::Unpacked<V>) -> [V::I; 8] {
@@ -336,11 +362,10 @@ impl Codes for Ggml<gguf::Iq1M> {
     fn unpack<V: Vector, const B: usize>(v: V, u: Unit<'_>) -> Self::Unpacked<V> {
         let (q, high) = (u.word(v, B), u.word(v, 8 + B / 2));
         let high = if B.is_multiple_of(2) { high } else { v.shift::<16>(high) };
-        let mut w = [[q; 2]; 4];
-        for (e, w) in w.iter_mut().enumerate() {
+        let w = four!(|e| {
             let high = bits(v, high, 4 * e as i32 - 8, 0x700);
-            *w = v.entries8(&ONE.0, v.or(byte(v, q, e), high));
-        }
+            v.entries8(&ONE.0, v.or(byte(v, q, e), high))
+        });
         (w, high)
     }
 
@@ -350,7 +375,10 @@ impl Codes for Ggml<gguf::Iq1M> {
         for (e, &twice) in x.eights.iter().enumerate() {
             start[e / 2] = v.add_where_clear(start[e / 2], w.1, 8 << (4 * e), twice);
         }
-        [v.pair_dots::<0, 2>(&w.0, &x.codes, start[0]), v.pair_dots::<2, 4>(&w.0, &x.codes, start[1])]
+        [
+            v.pair_dots::<0, 2>(&w.0, &x.codes, start[0], false, Self::RANGE),
+            v.pair_dots::<2, 4>(&w.0, &x.codes, start[1], false, Self::RANGE),
+        ]
     }
 
     #[inline(always)]

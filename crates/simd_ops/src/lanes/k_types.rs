@@ -6,7 +6,10 @@ use ninfer_formats::{BlockKind, RowParts};
 use super::formats::{
     Codes, Factors, Ggml, Unit, bits, blocks, dots, fields_where_they_are, to_left, to_right, turn, words,
 };
-use super::{Lay, Quads, Turn, Vector, Wide};
+use super::{Activation, Lay, Quads, Turn, Vector, Wide};
+
+/// No byte, for [`Vector::pick`].
+const ZERO: u8 = 0x80;
 
 turn! {
     Q2K: pieces [fields::q2_k::S, 16, 32, 48, 64], singles [fields::q2_k::D], halves []
@@ -24,6 +27,23 @@ impl Codes for Ggml<gguf::Q2K> {
     #[inline(always)]
     fn raised<V: Vector, const B: usize>() -> u32 {
         if V::SIGNED { 0 } else { (B % 4 * 2) as u32 }
+    }
+
+    const WEIGHED: bool = true;
+
+    /// Sums of halves are at most 16 * 3 * 127 in magnitude.
+    #[inline(always)]
+    fn weighed<V: Vector, const B: usize>(v: V, u: Unit<'_>, x: &Activation) -> [V::I; 2] {
+        let w = Self::unpack::<V, B>(v, u);
+        let (low, high) = ([w[0], w[1], w[2], w[3]], [w[4], w[5], w[6], w[7]]);
+        let [x_low, x_high] = *x.codes.as_chunks::<4>().0 else { return [v.zero(); 2] };
+        let (s, at) = (u.word(v, B / 2), (B % 2 * 2) as u8);
+        let factors = v.and(s, v.bytes(15));
+        let twice = |at: u8| [at, ZERO, at, ZERO];
+        let low = v.weigh(v.half_words(&low, &x_low), v.pick(factors, twice(at)));
+        let high = v.weigh(v.half_words(&high, &x_high), v.pick(factors, twice(at + 1)));
+        let minima = v.pick(v.and(v.shift::<4>(s), v.bytes(15)), [at, ZERO, at + 1, ZERO]);
+        [v.plus_words(low, high), v.weigh(minima, v.ints(x.eights[0]))]
     }
 
     const FOLDED: Option<f32> = Some(1.0);

@@ -24,11 +24,11 @@ mod native;
 mod single;
 mod vector;
 
-pub(crate) use along::{Along, Early, Lengthwise, along};
+pub(crate) use along::{Along, Lengthwise, along};
 pub(crate) use driver::{Chains, chunk, prepared, product, spread, turn_all};
 pub(crate) use formats::{Codes, Factors, Ggml};
 pub(crate) use native::{Grouped, Nvfp4};
-pub(crate) use single::{Lay, Quads, single, single_beside, single_prepared};
+pub(crate) use single::{Lay, Quads, single_beside, single_prepared};
 pub(crate) use vector::{Places, Vector, Wide, safe};
 
 use std::ops::Range;
@@ -136,7 +136,7 @@ pub(crate) struct Activation {
     pub sum: f32,
     /// Sums of the codes of the halves.
     pub halves: [f32; 2],
-    /// Twice the sums of eight codes each.
+    /// Twice the sums of eight codes each; or first the sums of the halves, as two half words.
     pub eights: [i32; 4],
 }
 
@@ -149,6 +149,8 @@ pub(crate) struct Memory {
     pub beside: Vec<single::Beside>,
     /// Activations of one column, for rows that are read along.
     pub along: Vec<Along>,
+    /// What is kept of such rows until they are sixteen.
+    pub kept: Vec<[Line<Words>; ROWS]>,
     /// Words of a chunk, `[units][words]`.
     pub words: Vec<Line<Words>>,
     /// Half words of a chunk.
@@ -173,7 +175,7 @@ impl Memory {
     /// Lays out the activations of the columns.
     pub(crate) fn fill<S: Codes>(&mut self, x: &Q8_1, columns: Range<usize>, signed: bool) {
         let (blocks, width) = (x.blocks(), columns.len());
-        let offset = if signed && S::RANGE > 127 { 0 } else { S::OFFSET };
+        let offset = if signed && (S::RANGE > 127 || S::SIGNS) { 0 } else { S::OFFSET };
         self.x.clear();
         self.x.resize(blocks * width, Activation::default());
         for (i, t) in columns.enumerate() {
@@ -190,6 +192,9 @@ impl Memory {
                 to.d = d;
                 to.sum = (low + high) as f32 * d;
                 to.halves = [low as f32, high as f32];
+                if S::WEIGHED {
+                    to.eights[0] = low & 0xffff | high << 16;
+                }
                 if S::EIGHTS {
                     for (to, codes) in to.eights.iter_mut().zip(codes.as_chunks::<8>().0) {
                         *to = 2 * codes.iter().map(|&x| i32::from(x)).sum::<i32>();

@@ -13,7 +13,7 @@
 
 use ninfer_formats::TensorView;
 
-use super::driver::{Column, add, finish, scales_of, term};
+use super::driver::{Column, add, add_weighed, finish, scales_of, term};
 use super::formats::{Codes, Unit};
 use super::{Activation, HalfLine, Line, Memory, Places, ROWS, Rows, Turned, Vector, Words};
 use crate::arch::fetch_early;
@@ -21,9 +21,9 @@ use crate::q8_1::Q8_1;
 use crate::tile::Tile;
 
 /// Most words of a unit.
-const MOST_WORDS: usize = 56;
+pub(super) const MOST_WORDS: usize = 56;
 /// Most half words of a unit.
-const MOST_HALVES: usize = 2;
+pub(super) const MOST_HALVES: usize = 2;
 
 /// How the sixteen bytes of a row's run lie in vectors when there is one column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +45,8 @@ pub(crate) struct Beside {
     pub codes: [[i8; 16]; 2],
     /// What the partial sums of the halves, or of the whole, start at.
     pub start: [[i32; 4]; 2],
+    /// What is added to the sums of the halves, or of the whole, instead.
+    pub late: [i32; 2],
     /// Scale.
     pub d: f32,
     /// Sum of the codes times the scale.
@@ -60,23 +62,28 @@ impl Column for Beside {
     }
 }
 
-/// Vectors that can hold sixteen bytes of four rows.
+/// Vectors that can hold sixteen bytes of four rows, or of two rows in two parts.
 pub(crate) trait Quads: Vector {
-    /// Sixteen bytes of every row: of rows `i`, `4 + i`, `8 + i`, `12 + i` in vector `i`.
+    /// Whether offsets of codes are taken off the rows' sums at last, and not by start values of [`Self::dot`].
+    const LATE: bool;
+    /// Sixteen bytes of every row: of rows `i`, `4 + i`, `8 + i`, `12 + i` in vector `i`, its parts one after the other.
     ///
     /// # Safety
     /// As of [`Vector::turn_at`].
     unsafe fn lay_at(self, rows: Places, out: &mut [Line<Words>; 4]);
-    /// Four numbers, for every row.
-    fn four(self, numbers: &[i32; 4]) -> Self::I;
-    /// `acc` plus the products of four bytes each.
-    fn dot(self, acc: Self::I, w: Self::I, x: &[i8; 16]) -> Self::I;
+    /// Sums of the products of four bytes each, which are at most `most` in magnitude, and of what they start at; codes
+    /// are at most `range`. [`Self::join`] takes them; what they are like until then, it knows from `most`.
+    fn dot(self, start: &[i32; 4], w: Self::I, x: &[i8; 16], range: u32, most: i32) -> Self::I;
+    /// As [`Self::dot`], of four bytes each of both.
+    fn dot_two(self, start: &[i32; 4], w: [Self::I; 2], x: &[[i8; 16]; 2], range: u32, most: i32) -> Self::I;
+    /// A number added.
+    fn plus(self, v: Self::I, number: i32) -> Self::I;
     /// `w`, or `w | 16` in the bytes `i` where the bits `bits[i]` of byte `from[i]` of each 16 bytes of `words` are set (or,
     /// if not `set`, are not).
     fn or_16(self, w: Self::I, words: Self::I, from: &[u8; 16], bits: &[u8; 16], set: bool) -> Self::I;
     /// Byte `from[i]` of each 16 bytes at byte `i`.
     fn pick_16(self, words: Self::I, from: &[u8; 16]) -> Self::I;
-    /// Adds each row's four lanes, which are at most `most` in magnitude; the rows in order.
+    /// Adds each row's four lanes, which are at most `most` in magnitude; the rows (of the part) in order.
     fn join(self, sums: [Self::I; 4], most: i32) -> Self::I;
     /// Adds each row's first two lanes, and its last two.
     fn join_pairs(self, sums: [Self::I; 4], most: i32) -> [Self::I; 2];
@@ -89,22 +96,38 @@ fn fill<S: Codes>(to: &mut Vec<Beside>, x: &Q8_1, t: usize) {
     let runs = column.codes.as_chunks::<32>().0.iter().zip(column.half_sums.as_chunks::<2>().0);
     to.extend(runs.zip(column.scales).map(|((codes, sums), &d)| {
         let mut out = Beside { d, ..Beside::default() };
-        for (i, &code) in codes.iter().enumerate() {
-            let (half, at) = if S::LAY == Lay::Pairs { (i % 2, i / 2) } else { (i / 16, i % 16) };
-            out.codes[half][at] = code;
+        out.codes = if S::LAY == Lay::Pairs {
+            [std::array::from_fn(|i| codes[2 * i]), std::array::from_fn(|i| codes[2 * i + 1])]
+        } else {
+            [std::array::from_fn(|i| codes[i]), std::array::from_fn(|i| codes[16 + i])]
+        };
+        if S::OFFSET != 0 {
+            let fours = out.codes.map(|half| {
+                let mut sums = [0i32; 4];
+                for (sum, codes) in sums.iter_mut().zip(half.as_chunks::<4>().0) {
+                    *sum = -S::OFFSET * codes.iter().map(|&x| i32::from(x)).sum::<i32>();
+                }
+                sums
+            });
             let own = S::SPLIT && S::LAY == Lay::Halves;
-            out.start[if own { half } else { 0 }][at / 4] -= S::OFFSET * i32::from(code);
+            out.start =
+                if own { fours } else { [std::array::from_fn(|i| fours[0][i] + fours[1][i]), [0; 4]] };
         }
         let [low, high] = sums.map(i32::from);
+        out.late =
+            if S::SPLIT { [-S::OFFSET * low, -S::OFFSET * high] } else { [-S::OFFSET * (low + high), 0] };
         out.sum = (low + high) as f32 * d;
         out.halves = [low as f32, high as f32];
         out
     }));
 }
 
-/// Greatest magnitude of a code of block `B` without its offset.
+/// Greatest magnitude of a code of block `B`, without its offset if that is taken off at once.
 #[inline(always)]
-fn most<V: Vector, S: Codes, const B: usize>() -> i32 {
+fn most<V: Quads, S: Codes, const B: usize>() -> i32 {
+    if V::LATE {
+        return S::RANGE as i32;
+    }
     let range = S::RANGE as i32 - S::OFFSET;
     (if range > S::OFFSET { range } else { S::OFFSET }) << S::raised::<V, B>()
 }
@@ -113,26 +136,32 @@ fn most<V: Vector, S: Codes, const B: usize>() -> i32 {
 #[inline(always)]
 fn sums<V: Quads, S: Codes, const B: usize>(v: V, w: &[V::I; 8], x: &Beside) -> [V::I; 2] {
     let most = most::<V, S, B>() * 127;
-    let start = [v.four(&x.start[0]), v.four(&x.start[1])];
     // Macros, as closures called more than once may stay calls.
     macro_rules! half {
         ($h:literal: $($i:literal)+) => {
-            v.join([$(v.dot(start[$h], w[4 * $h + $i], &x.codes[$h])),+], 4 * most)
+            v.join([$(v.dot(&x.start[$h], w[4 * $h + $i], &x.codes[$h], S::RANGE, 4 * most)),+], 4 * most)
         };
     }
     macro_rules! rows {
         ($($i:literal)+) => {
             [$({
-                let [low, high] = if S::LAY == Lay::Halves { [w[$i], w[4 + $i]] } else { [w[2 * $i], w[2 * $i + 1]] };
-                v.dot(v.dot(start[0], low, &x.codes[0]), high, &x.codes[1])
+                let both = if S::LAY == Lay::Pairs { [w[2 * $i], w[2 * $i + 1]] } else { [w[$i], w[4 + $i]] };
+                v.dot_two(&x.start[0], both, &x.codes, S::RANGE, 8 * most)
             }),+]
         };
     }
-    match (S::SPLIT, S::LAY) {
-        (true, Lay::Halves) => [half!(0: 0 1 2 3), half!(1: 0 1 2 3)],
-        (true, _) => v.join_pairs(rows!(0 1 2 3), 8 * most),
+    let mut sums = match (S::SPLIT, S::LAY) {
+        (true, Lay::Pairs) => v.join_pairs(rows!(0 1 2 3), 8 * most),
+        (true, _) => [half!(0: 0 1 2 3), half!(1: 0 1 2 3)],
         (false, _) => [v.join(rows!(0 1 2 3), 8 * most), v.zero()],
+    };
+    if V::LATE && S::OFFSET != 0 && !(V::SIGNED && S::RANGE > 127) {
+        sums[0] = v.plus(sums[0], x.late[0]);
+        if S::SPLIT {
+            sums[1] = v.plus(sums[1], x.late[1]);
+        }
     }
+    sums
 }
 
 /// How the bytes of a tile's rows come into vectors, and how they are multiplied.
@@ -146,6 +175,12 @@ pub(crate) trait Way<V: Vector, S: Codes> {
     unsafe fn place(v: V, i: usize, rows: Places, out: &mut [Line<Words>; 4]);
     /// The integer sums of block `B` of a unit.
     fn sums<const B: usize>(v: V, unit: Unit<'_>, x: &Self::X) -> [V::I; 2];
+}
+
+/// Whether sums of turned rows come from [`Codes::weighed`].
+#[inline(always)]
+const fn weighed<V: Vector, S: Codes>() -> bool {
+    V::HALF_WORDS && S::WEIGHED
 }
 
 /// Rows are turned; for every format.
@@ -162,6 +197,9 @@ impl<V: Vector, S: Codes> Way<V, S> for Turning {
 
     #[inline(always)]
     fn sums<const B: usize>(v: V, unit: Unit<'_>, x: &Activation) -> [V::I; 2] {
+        if weighed::<V, S>() {
+            return S::weighed::<V, B>(v, unit, x);
+        }
         S::sums::<V, B>(v, &S::unpack::<V, B>(v, unit), x)
     }
 }
@@ -191,9 +229,9 @@ macro_rules! blocks {
     };
 }
 
-/// The A8 product of the view's rows and column `t`; see [`crate::kernels::A8Fn`]. Rows are turned.
+/// As [`single_beside`] with turned rows.
 #[inline(always)]
-pub(crate) fn single<V: Vector, S: Codes>(
+fn single<V: Vector, S: Codes>(
     v: V,
     view: &TensorView<'_>,
     x: &Q8_1,
@@ -205,7 +243,8 @@ pub(crate) fn single<V: Vector, S: Codes>(
     tiles::<V, S, Turning>(v, view, &memory.x, t, out, &mut memory.rows);
 }
 
-/// As [`single`], with rows turned or not, as the format says.
+/// The A8 product of the view's rows and column `t`; see [`crate::kernels::A8Fn`]. Rows are turned or not, as the format
+/// says.
 #[inline(always)]
 pub(crate) fn single_beside<V: Quads, S: Codes>(
     v: V,
@@ -269,7 +308,7 @@ pub(super) fn fetch_later<S: Codes, const B: usize>(later: [*const u8; 3], unit:
 
 /// The unit `u` of a tile's rows: where it begins in the planes.
 #[derive(Clone, Copy)]
-struct At<'a, 'b> {
+pub(super) struct At<'a, 'b> {
     rows: &'a Rows<'b>,
     u: usize,
     begin: [Places; 3],
@@ -305,7 +344,7 @@ pub(super) fn check<S: Codes>(rows: &Rows<'_>, units: usize) {
 
 impl<'a, 'b> At<'a, 'b> {
     #[inline(always)]
-    fn of<S: Codes>(rows: &'a Rows<'b>, u: usize) -> Self {
+    pub(super) fn of<S: Codes>(rows: &'a Rows<'b>, u: usize) -> Self {
         // A plane that is not there costs nothing: its places are not asked for.
         let begin = |p: usize| {
             let first = rows.bytes[p].as_ptr();
@@ -315,8 +354,39 @@ impl<'a, 'b> At<'a, 'b> {
     }
 
     #[inline(always)]
-    fn places(&self, (plane, at): (usize, usize)) -> Places {
+    pub(super) fn places(&self, (plane, at): (usize, usize)) -> Places {
         self.begin[plane].behind(at)
+    }
+
+    /// Fills the words that are no pieces, and half words.
+    ///
+    /// # Safety
+    /// As of [`Self::place`].
+    #[inline(always)]
+    pub(super) unsafe fn singles<V: Vector, S: Codes>(
+        &self,
+        v: V,
+        words: &mut [Line<Words>; MOST_WORDS],
+        halves: &mut [HalfLine; MOST_HALVES],
+    ) {
+        for (&place, out) in S::SINGLES.iter().zip(&mut words[4 * S::PIECES.len()..]) {
+            // SAFETY: inside the unit, as `check` says.
+            unsafe { v.words_at(self.places(place), out) };
+        }
+        for (&(p, at), out) in S::HALVES.iter().zip(halves) {
+            let (rows, stride) = (self.places((p, at)), self.rows.stride[p]);
+            // A half word is read as part of a word.
+            let rest = self.rows.bytes[p].len() - (ROWS - 1) * stride;
+            if at + 4 <= S::BYTES[p] || self.u * self.rows.step[p] + at + 4 <= rest {
+                // SAFETY: inside the unit, or by the comparison inside the plane.
+                unsafe { v.halves_at(rows, false, out) };
+            } else if at >= 2 || self.u * self.rows.step[p] + at >= 2 {
+                // SAFETY: as above; two bytes before are in the same unit or another of the row.
+                unsafe { v.halves_at(rows.before(2), true, out) };
+            } else {
+                v.halves(self.rows.bytes[p], stride, self.u * self.rows.step[p] + at, out);
+            }
+        }
     }
 
     /// Fills the words of the pieces that block `B` is the first to need; before the first block also those that are
@@ -332,24 +402,8 @@ impl<'a, 'b> At<'a, 'b> {
         halves: &mut [HalfLine; MOST_HALVES],
     ) {
         if B == 0 {
-            for (&place, out) in S::SINGLES.iter().zip(&mut words[4 * S::PIECES.len()..]) {
-                // SAFETY: inside the unit, as `check` says.
-                unsafe { v.words_at(self.places(place), out) };
-            }
-            for (&(p, at), out) in S::HALVES.iter().zip(halves) {
-                let (rows, stride) = (self.places((p, at)), self.rows.stride[p]);
-                // A half word is read as part of a word.
-                let rest = self.rows.bytes[p].len() - (ROWS - 1) * stride;
-                if at + 4 <= S::BYTES[p] || self.u * self.rows.step[p] + at + 4 <= rest {
-                    // SAFETY: inside the unit, or by the comparison inside the plane.
-                    unsafe { v.halves_at(rows, false, out) };
-                } else if at >= 2 || self.u * self.rows.step[p] + at >= 2 {
-                    // SAFETY: as above; two bytes before are in the same unit or another of the row.
-                    unsafe { v.halves_at(rows.before(2), true, out) };
-                } else {
-                    v.halves(self.rows.bytes[p], stride, self.u * self.rows.step[p] + at, out);
-                }
-            }
+            // SAFETY: the caller's promise.
+            unsafe { self.singles::<V, S>(v, words, halves) };
         }
         let pieces = words.as_chunks_mut::<4>().0;
         macro_rules! piece {
@@ -403,7 +457,12 @@ fn tiles<V: Vector, S: Codes, W: Way<V, S>>(
                             }
                             let sums = W::sums::<$b>(v, unit, x);
                             let term = term::<V, S, $b>(v, unit, scales[part]);
-                            add::<V, S>(v, &term, sums, x.rest(), &mut acc[part][0], &mut min[part][0]);
+                            let (acc, min) = (&mut acc[part][0], &mut min[part][0]);
+                            if weighed::<V, S>() {
+                                add_weighed::<V, S>(v, &term, sums, x.rest().0, acc, min);
+                            } else {
+                                add::<V, S>(v, &term, sums, x.rest(), acc, min);
+                            }
                         }
                     })+
                 };
@@ -414,7 +473,7 @@ fn tiles<V: Vector, S: Codes, W: Way<V, S>>(
     }
 }
 
-/// As [`single`], from words that were turned before; see [`crate::kernels::PreparedFn`].
+/// As [`single_beside`], from words that were turned before; see [`crate::kernels::PreparedFn`].
 #[inline(always)]
 pub(crate) fn single_prepared<V: Vector, S: Codes>(
     v: V,
@@ -445,9 +504,14 @@ pub(crate) fn single_prepared<V: Vector, S: Codes>(
                                     fetch_early(words.as_ptr().wrapping_add(AHEAD / 2 / 64 + i).cast());
                                 }
                             }
-                            let sums = S::sums::<V, $b>(v, &S::unpack::<V, $b>(v, unit), x);
+                            let sums = <Turning as Way<V, S>>::sums::<$b>(v, unit, x);
                             let term = term::<V, S, $b>(v, unit, scales);
-                            add::<V, S>(v, &term, sums, x.rest(), &mut acc[part][0], &mut min[part][0]);
+                            let (acc, min) = (&mut acc[part][0], &mut min[part][0]);
+                            if weighed::<V, S>() {
+                                add_weighed::<V, S>(v, &term, sums, x.rest().0, acc, min);
+                            } else {
+                                add::<V, S>(v, &term, sums, x.rest(), acc, min);
+                            }
                         })+
                     };
                 }

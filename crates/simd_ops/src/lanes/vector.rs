@@ -66,6 +66,8 @@ pub(crate) trait Vector: Copy {
     type F: Copy;
     /// Signs of entries of eight values.
     type Signs: Copy;
+    /// Entries of eight values of every row of a vector.
+    type Entry: Copy;
     /// Rows of a vector.
     const LANES: usize;
     /// Whether sums of codes of more than 7 bits are formed from signed codes, which need no start value.
@@ -117,24 +119,39 @@ pub(crate) trait Vector: Copy {
         x: &[[i8; 4]; 8],
         acc: Self::I,
     ) -> Self::I;
+    /// Whether [`Self::half_words`] and [`Self::weigh`] are there.
+    const HALF_WORDS: bool = false;
+    /// As [`Self::dots`] of four words of codes up to 3, as two half words.
+    fn half_words(self, _w: &[Self::I; 4], _x: &[[i8; 4]; 4]) -> Self::I {
+        self.zero()
+    }
+    /// Sums of the products of two half words each.
+    fn weigh(self, a: Self::I, _b: Self::I) -> Self::I {
+        a
+    }
+    /// Sums of words.
+    fn plus_words(self, a: Self::I, _b: Self::I) -> Self::I {
+        a
+    }
     /// `128 - w` for the bytes `i` of every lane where bit `bits[i]` of byte `from[i]` of the lane of `words` is set.
     fn negate4(self, w: Self::I, words: Self::I, from: [u8; 4], bits: [u8; 4]) -> Self::I;
     /// Entries of four bytes of a table; indices are taken modulo its length.
     fn entries4<const N: usize>(self, table: &[[u8; 4]; N], index: Self::I) -> Self::I;
-    /// Entries of eight bytes, in pairs of vectors as [`Self::pair_dots`] takes them.
-    fn entries8<const N: usize>(self, table: &[[u8; 8]; N], index: Self::I) -> [Self::I; 2];
+    /// Entries of eight bytes.
+    fn entries8<const N: usize>(self, table: &[[u8; 8]; N], index: Self::I) -> Self::Entry;
     /// The bits of four bytes of every lane as signs of four entries.
     fn signs(self, words: Self::I) -> Self::Signs;
-    /// `128 - w` for the bytes with a sign; `entry` below 4.
-    fn negate8(self, w: [Self::I; 2], signs: Self::Signs, entry: usize) -> [Self::I; 2];
-    /// Adds `a` to entries of lanes where the bits of `mask` in `words` are not all zero, else `b`.
-    fn add8(self, w: [Self::I; 2], words: Self::I, mask: i32, a: Self::I, b: Self::I) -> [Self::I; 2];
-    /// As [`Self::dots`], for the entries `FROM..TO` of four.
+    /// `128 - w` for the bytes with a sign, or `-w` if the vector is [`Self::SIGNED`]; `entry` below 4.
+    fn negate8(self, w: Self::Entry, signs: Self::Signs, entry: usize) -> Self::Entry;
+    /// As [`Self::dots`], for the entries `FROM..TO` of four, whose bytes are at most `range` in magnitude; if `signs`, they
+    /// come from [`Self::negate8`].
     fn pair_dots<const FROM: usize, const TO: usize>(
         self,
-        w: &[[Self::I; 2]; 4],
+        w: &[Self::Entry; 4],
         x: &[[i8; 4]; 8],
         acc: Self::I,
+        signs: bool,
+        range: u32,
     ) -> Self::I;
     /// Four bytes of every row at `at`, rows `stride` apart.
     fn words(self, plane: &[u8], stride: usize, at: usize, out: &mut super::Line<Words>) {
@@ -185,8 +202,10 @@ pub(crate) trait Vector: Copy {
 
 /// What products of many columns need besides.
 pub(crate) trait Wide: Vector {
-    /// Pairs of vectors of entries as words: the first four bytes of every row, and the other four.
-    fn words_of(self, w: [Self::I; 2]) -> [Self::I; 2];
+    /// Entries as words: the first four bytes of every row, and the other four.
+    fn words_of(self, w: Self::Entry) -> [Self::I; 2];
+    /// Adds `a` to entries of lanes where the bits of `mask` in `words` are not all zero, else `b`.
+    fn add8(self, w: Self::Entry, words: Self::I, mask: i32, a: Self::I, b: Self::I) -> Self::Entry;
     /// Products of half words, modulo 2^16.
     fn mul_halves(self, a: Self::I, b: Self::I) -> Self::I;
     /// Sums of bytes, modulo 256.

@@ -6,7 +6,7 @@ use ninfer_formats::codec::Half;
 
 use super::prims::load_f32;
 use crate::isa::avx2_entry;
-use crate::q8_1::{Q8ColumnMut, quantize_column};
+use crate::q8_1::{BLOCK, Q8ColumnMut};
 use crate::scalar::{self, errors::ErrorLanes};
 
 avx2_entry! {
@@ -29,15 +29,84 @@ avx2_entry! {
         in_tail || _mm_testz_si128(any, any) == 0
     }
 
-    /// See [`crate::kernels::QuantizeFn`]: the portable source, compiled for this token.
+    /// See [`crate::kernels::QuantizeFn`].
     pub(crate) fn quantize(x: &[f32], out: Q8ColumnMut<'_>) -> Result<(), usize> {
-        quantize_column(x, out)
+        let (blocks, tail) = x.as_chunks::<BLOCK>();
+        let mut last = [0.0; BLOCK];
+        last[..tail.len()].copy_from_slice(tail);
+        let source = blocks.iter().chain((!tail.is_empty()).then_some(&last));
+        let codes = out.codes.as_chunks_mut::<BLOCK>().0.iter_mut();
+        let sums = out.half_sums.as_chunks_mut::<2>().0.iter_mut();
+        let words = out.scale_words.iter_mut().zip(out.sum_words);
+        let blocks = source.zip(codes).zip(out.scales).zip(words).zip(sums);
+        for (b, ((((x, codes), scale), (scale_word, sum_word)), half_sums)) in blocks.enumerate() {
+            let magnitude = magnitude(x);
+            if magnitude >= 0x7f80_0000 {
+                return Err(b * BLOCK + x.iter().position(|v| !v.is_finite()).unwrap_or(0));
+            }
+            let d = f32::from_bits(magnitude) / 127.0;
+            let id = 1.0 / d;
+            let id = if id < f32::INFINITY { id } else { 0.0 };
+            *half_sums = block(x, id, codes);
+            let sum = i32::from(half_sums[0]) + i32::from(half_sums[1]);
+            let values = _mm_setr_ps(d, d * sum as f32, 0.0, 0.0);
+            let words = _mm_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(values);
+            let both = _mm_cvtsi128_si32(words).cast_unsigned();
+            (*scale_word, *sum_word) = (both as u16, (both >> 16) as u16);
+            *scale = _mm_cvtss_f32(_mm_cvtph_ps(words));
+        }
+        Ok(())
     }
 
     /// See [`crate::kernels::ErrorsFn`]: the portable source, compiled for this token.
     pub(crate) fn errors(x: &[f32], y: &[f32], weights: Option<&[f32]>, sums: &mut ErrorLanes) {
         scalar::errors::errors(x, y, weights, sums);
     }
+}
+
+/// The largest magnitude as a word; a NaN or an infinity is above all others.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn magnitude(x: &[f32; BLOCK]) -> u32 {
+    let x = x.as_chunks::<8>().0;
+    let at = |i: usize| _mm256_castps_si256(load_f32(&x[i]));
+    let mask = _mm256_set1_epi32(0x7fff_ffff);
+    let word = |i: usize| _mm256_and_si256(at(i), mask);
+    let eight = _mm256_max_epu32(_mm256_max_epu32(word(0), word(1)), _mm256_max_epu32(word(2), word(3)));
+    let four = _mm_max_epu32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256::<1>(eight));
+    let two = _mm_max_epu32(four, _mm_unpackhi_epi64(four, four));
+    _mm_cvtsi128_si32(_mm_max_epu32(two, _mm_shuffle_epi32::<1>(two))).cast_unsigned()
+}
+
+/// The codes of a block, and the sums of its halves.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn block(x: &[f32; BLOCK], id: f32, codes: &mut [i8; BLOCK]) -> [i16; 2] {
+    let x = x.as_chunks::<8>().0;
+    let (id, half) = (_mm256_set1_ps(id), _mm256_set1_ps(0.5));
+    let round = |i: usize| {
+        let v = _mm256_mul_ps(load_f32(&x[i]), id);
+        let whole = _mm256_cvttps_epi32(v);
+        // Exact: |v| is below 127.5.
+        let rest = _mm256_sub_ps(v, _mm256_cvtepi32_ps(whole));
+        let up = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_GE_OQ>(rest, half));
+        let down =
+            _mm256_castps_si256(_mm256_cmp_ps::<_CMP_GE_OQ>(_mm256_sub_ps(_mm256_setzero_ps(), rest), half));
+        _mm256_add_epi32(_mm256_sub_epi32(whole, up), down)
+    };
+    let low = _mm256_packs_epi32(round(0), round(1));
+    let high = _mm256_packs_epi32(round(2), round(3));
+    let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    let bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high), order);
+    // SAFETY: writes the 32 codes.
+    unsafe { _mm256_storeu_si256(codes.as_mut_ptr().cast(), bytes) };
+    // Sums of eight bytes moved to 0..=255.
+    let moved = _mm256_xor_si256(bytes, _mm256_set1_epi8(-128));
+    let eights = _mm256_sad_epu8(moved, _mm256_setzero_si256());
+    let sums = _mm256_add_epi64(eights, _mm256_unpackhi_epi64(eights, eights));
+    let low = _mm_cvtsi128_si32(_mm256_castsi256_si128(sums));
+    let high = _mm_cvtsi128_si32(_mm256_extracti128_si256::<1>(sums));
+    [(low - 16 * 128) as i16, (high - 16 * 128) as i16]
 }
 
 #[inline]

@@ -1,27 +1,43 @@
-//! A8 products of one column with rows that are read along.
+//! A8 products of one column with rows that are read along: ggml's K types.
 
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use ninfer_formats::TensorView;
 use ninfer_formats::codec::gguf::{self, fields};
+use ninfer_formats::{FormatId, TensorView};
 
 use super::turned::{Avx2, load};
+use crate::arch::opaque;
 use crate::isa::avx2_entry;
-use crate::kernels::Scratch;
-use crate::lanes::{self, Along, Early, Ggml, Lengthwise, Places};
+use crate::kernels::{A8Fn, Scratch};
+use crate::lanes::{self, Along, Codes, Ggml, Lengthwise, Line, ROWS, Words};
 use crate::q8_1::Q8_1;
 use crate::tile::Tile;
 
 avx2_entry! {
     /// One column; see [`crate::kernels::A8Fn`].
-    pub(super) fn one_q6_k(
+    fn one_along<S: Codes>(
         view: &TensorView<'_>, x: &Q8_1, columns: Range<usize>, out: &mut Tile<'_>, scratch: &mut Scratch,
-    ) {
+    ) where Avx2: Lengthwise<S> {
         for t in columns {
-            lanes::along::<_, Ggml<gguf::Q6K>>(Avx2(()), view, x, t, out, &mut scratch.lanes);
+            lanes::along::<_, S>(Avx2(()), view, x, t, out, &mut scratch.lanes);
         }
     }
+}
+
+/// The entry of a format whose rows are read along.
+pub(super) fn entry(format: FormatId) -> Option<A8Fn> {
+    match format {
+        FormatId::GgufQ6K => Some(one_along::<Ggml<gguf::Q6K>>),
+        _ => None,
+    }
+}
+
+/// A shuffle of bytes that is one: written as a constant, some become two or three others.
+#[inline(always)]
+unsafe fn shuffled(v: __m256i, places: &'static [u8; 32]) -> __m256i {
+    // SAFETY: reads the 32 bytes of `places`; the caller has the features.
+    unsafe { _mm256_shuffle_epi8(v, _mm256_loadu_si256(opaque(places.as_ptr()).cast())) }
 }
 
 /// The factors of even halves in the upper bytes of the half words of the first lane, of odd ones in the other.
@@ -35,63 +51,49 @@ static FACTORS: [u8; 32] = {
     out
 };
 
-/// Half words `2 p` and `2 p + 1` of each lane, four times each.
-static FOUR_TIMES: [[u8; 32]; 4] = {
+/// Half words `2 p` and `2 p + 1` of each lane, each twice, and that again.
+static TURNS: [[u8; 32]; 4] = {
     let mut out = [[0; 32]; 4];
     let mut i = 0;
     while i < 128 {
-        out[i / 32][i % 32] = (i / 32 * 4 + i % 16 / 8 * 2 + i % 2) as u8;
+        out[i / 32][i % 32] = (i / 32 * 4 + i % 8 / 4 * 2 + i % 2) as u8;
         i += 1;
     }
     out
 };
 
-/// The sums of a row's eight blocks in order.
-///
-/// # Safety
-/// The row's unit must be readable; the caller has the features.
+/// The sums of neighbouring words' half words of `a` and `b`, two of `a` and two of `b` in turns.
 #[inline(always)]
-unsafe fn row_of_q6_k(row: *const u8, x: &Along) -> __m256i {
-    // SAFETY: the caller's promise; all reads are inside the unit or of `x`.
+unsafe fn add_words(a: __m256i, b: __m256i) -> __m256i {
+    // SAFETY: the caller has the features.
+    unsafe { _mm256_add_epi16(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b)) }
+}
+
+/// Both lanes of each added: those of `a`, then those of `b`.
+#[inline(always)]
+unsafe fn add_both([a, b]: [__m256i; 2]) -> __m256i {
+    // SAFETY: the caller has the features.
+    unsafe { _mm256_add_epi32(_mm256_blend_epi32::<0xf0>(a, b), _mm256_permute2x128_si256::<0x21>(a, b)) }
+}
+
+/// Bytes of activations of block `b`.
+#[inline(always)]
+unsafe fn x_of(x: &Along, b: usize) -> __m256i {
+    // SAFETY: 32 of the 256 codes, aligned; the caller has the features.
+    unsafe { _mm256_load_si256(x.codes.as_ptr().add(32 * b).cast()) }
+}
+
+/// The sums of the halves of activations times signed factors of these, and `shift` bits to the left.
+#[inline(always)]
+unsafe fn offsets<const SHIFT: i32>(factors: __m128i, x: &Along) -> __m256i {
+    // SAFETY: reads the sums of `x`; the caller has the features.
     unsafe {
-        let (nibble, two) = (_mm256_set1_epi8(0x0f), _mm256_set1_epi8(0x30));
-        let bytes = |at: usize| _mm256_loadu_si256(row.add(at).cast());
-        let scales = _mm_loadu_si128(row.add(fields::q6_k::SC).cast());
-        let factors = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(scales), load(&FACTORS));
-        let factors = _mm256_srai_epi16::<8>(factors);
-        let mut halves = [_mm256_setzero_si256(); 2];
-        for n in 0..2 {
-            let h = bytes(fields::q6_k::QH + 32 * n);
-            let q = [bytes(64 * n), bytes(64 * n + 32)];
-            // Bits of other bytes that the shifts bring in are masked off.
-            let high = [_mm256_slli_epi16::<4>(h), _mm256_slli_epi16::<2>(h), h, _mm256_srli_epi16::<2>(h)];
-            let low = [q[0], q[1], _mm256_srli_epi16::<4>(q[0]), _mm256_srli_epi16::<4>(q[1])];
-            let mut sums = [h; 4];
-            for i in 0..4 {
-                let codes = _mm256_or_si256(_mm256_and_si256(low[i], nibble), _mm256_and_si256(high[i], two));
-                let x = _mm256_load_si256(x.codes.as_ptr().add(32 * (4 * n + i)).cast());
-                sums[i] = _mm256_maddubs_epi16(codes, x);
-            }
-            // At most 63 * 127 in magnitude for each code: four of them fit half words.
-            let mut pairs = [h; 2];
-            for p in 0..2 {
-                let factors = _mm256_shuffle_epi8(factors, load(&FOUR_TIMES[2 * n + p]));
-                pairs[p] = _mm256_madd_epi16(_mm256_hadd_epi16(sums[2 * p], sums[2 * p + 1]), factors);
-            }
-            halves[n] = _mm256_hadd_epi32(pairs[0], pairs[1]);
-        }
-        let sums = _mm256_add_epi32(
-            _mm256_permute2x128_si256::<0x20>(halves[0], halves[1]),
-            _mm256_permute2x128_si256::<0x31>(halves[0], halves[1]),
-        );
-        // The codes were 32 too large.
         let halves = _mm256_loadu_si256(x.halves.as_ptr().cast());
-        let offset = _mm256_madd_epi16(_mm256_cvtepi8_epi16(scales), halves);
-        _mm256_sub_epi32(sums, _mm256_slli_epi32::<5>(offset))
+        _mm256_slli_epi32::<SHIFT>(_mm256_madd_epi16(_mm256_cvtepi8_epi16(factors), halves))
     }
 }
 
-/// Eight by eight words turned.
+/// Rows of eight sums in the order of memory, turned.
 #[inline(always)]
 unsafe fn turn(r: [__m256i; 8]) -> [__m256i; 8] {
     // SAFETY: the caller has the features.
@@ -116,22 +118,69 @@ unsafe fn turn(r: [__m256i; 8]) -> [__m256i; 8] {
     }
 }
 
-impl Lengthwise<Ggml<gguf::Q6K>> for Avx2 {
-    #[inline(always)]
-    unsafe fn sums(self, rows: Places, part: usize, x: &Along, early: Early) -> [__m256i; 8] {
-        // SAFETY: the caller's promise; it has the features, too.
-        unsafe {
-            macro_rules! rows {
-                ($($r:literal)+) => {
-                    [$({
-                        if part == $r / 4 {
-                            early.block::<Ggml<gguf::Q6K>, $r>();
-                        }
-                        row_of_q6_k(rows.row(8 * part + $r), x)
-                    }),+]
-                };
+/// Implements [`Lengthwise`] by the function of a row's unit.
+macro_rules! lengthwise {
+    ($kind:ident, head $head:expr, |$unit:ident, $x:ident| $row:block) => {
+        impl Lengthwise<Ggml<gguf::$kind>> for Avx2 {
+            const HEAD: Option<usize> = $head;
+
+            #[inline(always)]
+            unsafe fn row(self, $unit: *const u8, $x: &Along) -> __m256i {
+                // SAFETY: all reads are inside the unit, by the caller's promise, or of `x`; whoever made the token has
+                // promised the features.
+                unsafe { $row }
             }
-            turn(rows!(0 1 2 3 4 5 6 7))
+
+            #[inline(always)]
+            fn keep(self, sums: __m256i, r: usize, out: &mut [Line<Words>; ROWS]) {
+                // SAFETY: writes half of a line; the features as above.
+                unsafe {
+                    _mm256_store_si256(out[r / 2].0.as_chunks_mut::<8>().0[r % 2].as_mut_ptr().cast(), sums)
+                }
+            }
+
+            #[inline(always)]
+            fn sums(self, kept: &[Line<Words>; ROWS], part: usize) -> [__m256i; 8] {
+                // SAFETY: the features as above.
+                unsafe {
+                    macro_rules! rows {
+                        ($r:literal) => {
+                            load(&kept[4 * part + $r / 2].0.as_chunks::<8>().0[$r % 2])
+                        };
+                    }
+                    turn([rows!(0), rows!(1), rows!(2), rows!(3), rows!(4), rows!(5), rows!(6), rows!(7)])
+                }
+            }
         }
-    }
+    };
 }
+
+lengthwise! { Q6K, head None, |unit, x| {
+    let (nibble, two) = (_mm256_set1_epi8(0x0f), _mm256_set1_epi8(0x30));
+    let bytes = |at: usize| _mm256_loadu_si256(unit.add(at).cast());
+    let scales = _mm_loadu_si128(unit.add(fields::q6_k::SC).cast());
+    let factors = _mm256_srai_epi16::<8>(shuffled(_mm256_broadcastsi128_si256(scales), &FACTORS));
+    let mut halves = [_mm256_setzero_si256(); 2];
+    for n in 0..2 {
+        let h = bytes(fields::q6_k::QH + 32 * n);
+        let q = [bytes(64 * n), bytes(64 * n + 32)];
+        // Bits of other bytes that the shifts bring in are masked off.
+        let high = [_mm256_slli_epi16::<4>(h), _mm256_slli_epi16::<2>(h), h, _mm256_srli_epi16::<2>(h)];
+        let low = [q[0], q[1], _mm256_srli_epi16::<4>(q[0]), _mm256_srli_epi16::<4>(q[1])];
+        let mut sums = [h; 4];
+        for i in 0..4 {
+            let codes = _mm256_or_si256(_mm256_and_si256(low[i], nibble), _mm256_and_si256(high[i], two));
+            sums[i] = _mm256_maddubs_epi16(codes, x_of(x, 4 * n + i));
+        }
+        // At most 63 * 127 in magnitude for each code: four of them fit half words.
+        let mut pairs = [h; 2];
+        for p in 0..2 {
+            let factors = shuffled(factors, &TURNS[2 * n + p]);
+            pairs[p] = _mm256_madd_epi16(add_words(sums[2 * p], sums[2 * p + 1]), factors);
+        }
+        halves[n] =
+            _mm256_add_epi32(_mm256_unpacklo_epi64(pairs[0], pairs[1]), _mm256_unpackhi_epi64(pairs[0], pairs[1]));
+    }
+    // The codes were 32 too large.
+    _mm256_sub_epi32(add_both(halves), offsets::<5>(scales, x))
+} }

@@ -24,16 +24,12 @@ use ninfer_formats::FormatId;
 use crate::arch::x86_64::a8_sources;
 use crate::kernels::{A8Fn, Common, KernelSet, PreparedFn, Products};
 use crate::lanes::lane_formats;
-use along::one_q6_k;
 use gemm::many;
 use turned::{few, one, prepared};
 
 /// The entries of a format.
 pub(crate) fn kernels(format: FormatId) -> KernelSet {
-    let one = match format {
-        FormatId::GgufQ6K => Some(one_q6_k as A8Fn),
-        _ => lane_formats!(format, one, A8Fn),
-    };
+    let one = along::entry(format).or_else(|| lane_formats!(format, one, A8Fn));
     let few = lane_formats!(format, few, A8Fn);
     let prepared = lane_formats!(format, prepared, PreparedFn);
     KernelSet {

@@ -9,7 +9,7 @@ use ninfer_formats::codec::gguf::{self, fields};
 use super::turned::{Vnni, four_times, load};
 use crate::isa::avx512_vnni_entry;
 use crate::kernels::Scratch;
-use crate::lanes::{self, Along, Early, Ggml, Lengthwise, Places};
+use crate::lanes::{self, Along, Ggml, Lengthwise, Line, Words};
 use crate::q8_1::Q8_1;
 use crate::tile::Tile;
 
@@ -48,7 +48,7 @@ static FACTORS: [u8; 64] = {
 static LEFT: [u16; 32] = shifts(4, 2);
 static RIGHT: [u16; 32] = shifts(0, 2);
 
-/// Rows in one vector: in lane `q`, word `k` the sum of half `4 k + q`.
+/// A row's unit: in lane `q`, word `k` the sum of half `4 k + q`.
 ///
 /// # Safety
 /// The row's unit must be readable; the caller has the features.
@@ -107,18 +107,29 @@ unsafe fn turn_lanes([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
 
 impl Lengthwise<Ggml<gguf::Q6K>> for Vnni {
     #[inline(always)]
-    unsafe fn sums(self, rows: Places, _part: usize, x: &Along, early: Early) -> [__m512i; 8] {
+    unsafe fn row(self, unit: *const u8, x: &Along) -> __m512i {
         // SAFETY: the caller's promise; it has the features, too.
+        unsafe { row_of_q6_k(unit, x) }
+    }
+
+    #[inline(always)]
+    fn keep(self, sums: __m512i, r: usize, out: &mut [Line<Words>; 16]) {
+        // SAFETY: writes a line; whoever made the token has promised the features.
+        unsafe { _mm512_store_si512(out[r].0.as_mut_ptr().cast(), sums) }
+    }
+
+    #[inline(always)]
+    fn sums(self, kept: &[Line<Words>; 16], _part: usize) -> [__m512i; 8] {
+        // SAFETY: reads lines; whoever made the token has promised the features.
         unsafe {
             // Rows i and 4 + i, so that the last step leaves them in order.
             macro_rules! pair {
-                ($step:literal: $row:literal) => {{
-                    early.block::<Ggml<gguf::Q6K>, $step>();
-                    add_halves(row_of_q6_k(rows.row($row), x), row_of_q6_k(rows.row($row + 4), x))
-                }};
+                ($row:literal) => {
+                    add_halves(load(&kept[$row].0), load(&kept[$row + 4].0))
+                };
             }
-            let first = turn_lanes([pair!(0: 0), pair!(1: 1), pair!(2: 2), pair!(3: 3)]);
-            let last = turn_lanes([pair!(4: 8), pair!(5: 9), pair!(6: 10), pair!(7: 11)]);
+            let first = turn_lanes([pair!(0), pair!(1), pair!(2), pair!(3)]);
+            let last = turn_lanes([pair!(8), pair!(9), pair!(10), pair!(11)]);
             let mut out = [first[0]; 8];
             for k in 0..4 {
                 out[2 * k] = _mm512_shuffle_i32x4::<0x88>(first[k], last[k]);

@@ -181,6 +181,8 @@ unsafe fn add_pairs_to(most: i32, a: __m512i, b: __m512i) -> __m512i {
 }
 
 impl Quads for Vnni {
+    const LATE: bool = false;
+
     #[inline(always)]
     unsafe fn lay_at(self, rows: Places, out: &mut [Line<Words>; 4]) {
         // SAFETY: the caller's promise; it has the features, too.
@@ -193,12 +195,17 @@ impl Quads for Vnni {
     }
 
     safe! {
-        fn four(self, numbers: &[i32; 4]) -> __m512i {
-            _mm512_broadcast_i32x4(_mm_loadu_si128(numbers.as_ptr().cast()))
+        fn dot(self, start: &[i32; 4], w: __m512i, x: &[i8; 16], _range: u32, _most: i32) -> __m512i {
+            let start = _mm512_broadcast_i32x4(_mm_loadu_si128(start.as_ptr().cast()));
+            _mm512_dpbusd_epi32(start, w, _mm512_broadcast_i32x4(_mm_loadu_si128(x.as_ptr().cast())))
         }
-        fn dot(self, acc: __m512i, w: __m512i, x: &[i8; 16]) -> __m512i {
-            _mm512_dpbusd_epi32(acc, w, _mm512_broadcast_i32x4(_mm_loadu_si128(x.as_ptr().cast())))
+        fn dot_two(
+            self, start: &[i32; 4], w: [__m512i; 2], x: &[[i8; 16]; 2], range: u32, most: i32
+        ) -> __m512i {
+            let acc = self.dot(start, w[0], &x[0], range, most);
+            _mm512_dpbusd_epi32(acc, w[1], _mm512_broadcast_i32x4(_mm_loadu_si128(x[1].as_ptr().cast())))
         }
+        fn plus(self, v: __m512i, number: i32) -> __m512i { _mm512_add_epi32(v, _mm512_set1_epi32(number)) }
         fn or_16(self, w: __m512i, words: __m512i, from: &[u8; 16], bits: &[u8; 16], set: bool) -> __m512i {
             let bytes = _mm512_shuffle_epi8(words, four_times(from));
             let mask = if set {
@@ -228,6 +235,8 @@ impl Vector for Vnni {
     type F = __m512;
     /// Of entry `e`: bit masks of eight rows at `2 e`, of the other eight at `2 e + 1`.
     type Signs = [u64; 8];
+    /// Of eight rows, and of the other eight.
+    type Entry = [__m512i; 2];
     const LANES: usize = 16;
     const SIGNED: bool = false;
 
@@ -330,15 +339,8 @@ impl Vector for Vnni {
                 _mm512_mask_sub_epi8(w[1], signs[2 * entry + 1], offset, w[1]),
             ]
         }
-        fn add8(self, w: [__m512i; 2], words: __m512i, mask: i32, a: __m512i, b: __m512i) -> [__m512i; 2] {
-            let set = _mm512_test_epi32_mask(words, _mm512_set1_epi32(mask));
-            [
-                _mm512_add_epi8(w[0], _mm512_mask_blend_epi64(set as u8, b, a)),
-                _mm512_add_epi8(w[1], _mm512_mask_blend_epi64((set >> 8) as u8, b, a)),
-            ]
-        }
         fn pair_dots[const FROM: usize, const TO: usize](
-            self, w: &[[__m512i; 2]; 4], x: &[[i8; 4]; 8], acc: __m512i
+            self, w: &[[__m512i; 2]; 4], x: &[[i8; 4]; 8], acc: __m512i, _signs: bool, _range: u32
         ) -> __m512i {
             let (mut low, mut high) = (_mm512_setzero_si512(), _mm512_setzero_si512());
             #[allow(clippy::needless_range_loop, reason = "several arrays, and the bounds are constants")]
@@ -416,6 +418,13 @@ impl Wide for Vnni {
         fn words_of(self, w: [__m512i; 2]) -> [__m512i; 2] {
             let [even, odd] = [load(&EVEN), load(&ODD)];
             [_mm512_permutex2var_epi32(w[0], even, w[1]), _mm512_permutex2var_epi32(w[0], odd, w[1])]
+        }
+        fn add8(self, w: [__m512i; 2], words: __m512i, mask: i32, a: __m512i, b: __m512i) -> [__m512i; 2] {
+            let set = _mm512_test_epi32_mask(words, _mm512_set1_epi32(mask));
+            [
+                _mm512_add_epi8(w[0], _mm512_mask_blend_epi64(set as u8, b, a)),
+                _mm512_add_epi8(w[1], _mm512_mask_blend_epi64((set >> 8) as u8, b, a)),
+            ]
         }
         fn mul_halves(self, a: __m512i, b: __m512i) -> __m512i { _mm512_mullo_epi16(a, b) }
         fn add_bytes(self, a: __m512i, b: __m512i) -> __m512i { _mm512_add_epi8(a, b) }
