@@ -10,7 +10,7 @@
 
 use ninfer_formats::TensorView;
 
-use super::driver::{Column, add_whole, finish, scales_of, term};
+use super::driver::{add_weighed, finish, scales_of, term};
 use super::formats::Unit;
 use super::single::{At, MOST_HALVES, MOST_WORDS, check};
 use super::{Codes, HalfLine, Line, Memory, ROWS, Rows, Vector, Words};
@@ -30,29 +30,12 @@ pub(crate) struct Along {
     pub start: [i32; 64],
     /// Sums of the codes of the halves.
     pub halves: [i16; 16],
-    /// What belongs to the blocks.
-    rest: [Rest; 8],
-}
-
-/// What belongs to a block beside the codes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Rest {
-    d: f32,
-    sum: f32,
-    halves: [f32; 2],
-}
-
-impl Column for Rest {
-    #[inline(always)]
-    fn rest(&self) -> (f32, f32, [f32; 2]) {
-        (self.d, self.sum, self.halves)
-    }
+    /// Scales.
+    pub d: [f32; 8],
 }
 
 /// Vectors that multiply rows of a format along.
 pub(crate) trait Lengthwise<S: Codes>: Vector {
-    /// The piece with what belongs to the blocks, if any: integer factors of whole blocks, minima.
-    const HEAD: Option<usize> = None;
     /// What is kept of a row's unit: the integer sums of its blocks, times the factors of the halves.
     ///
     /// # Safety
@@ -70,17 +53,12 @@ fn fill<S: Codes>(to: &mut Vec<Along>, x: &Q8_1, t: usize) {
     to.clear();
     let units = column.codes.as_chunks::<256>().0.iter().zip(column.scales.as_chunks::<8>().0);
     let units = units.zip(column.half_sums.as_chunks::<16>().0);
-    to.extend(units.map(|((&codes, scales), &halves)| {
+    to.extend(units.map(|((&codes, &d), &halves)| {
         let mut start = [0; 64];
         for (start, codes) in start.iter_mut().zip(codes.as_chunks::<4>().0) {
             *start = -S::OFFSET * codes.iter().map(|&x| i32::from(x)).sum::<i32>();
         }
-        let mut rest = [Rest::default(); 8];
-        for ((rest, &d), sums) in rest.iter_mut().zip(scales).zip(halves.as_chunks::<2>().0) {
-            let [low, high] = sums.map(f32::from);
-            *rest = Rest { d, sum: (low + high) * d, halves: [low, high] };
-        }
-        Along { codes, start, halves, rest }
+        Along { codes, start, halves, d }
     }));
 }
 
@@ -94,7 +72,9 @@ pub(crate) fn along<V: Lengthwise<S>, S: Codes>(
     out: &mut Tile<'_>,
     memory: &mut Memory,
 ) {
-    const { assert!(S::BLOCKS == 8 && S::BYTES[1] == 0 && S::BYTES[2] == 0) };
+    const { assert!(S::BLOCKS == 8 && S::BYTES[1] == 0 && S::BYTES[2] == 0 && !S::MINIMUM) };
+    // Scales are no pieces.
+    const { assert!(S::HALVES.len() == 1) };
     fill::<S>(&mut memory.along, x, t);
     let Memory { along: x, rows: room, kept, .. } = memory;
     kept.resize(UNITS.min(x.len()), [Line::default(); ROWS]);
@@ -116,28 +96,17 @@ pub(crate) fn along<V: Lengthwise<S>, S: Codes>(
             }
             for (u, (x, kept)) in x.iter().zip(kept.iter()).enumerate() {
                 let at = At::of::<S>(&rows, i * UNITS + u);
-                if let Some(head) = V::HEAD {
-                    let words = &mut words.as_chunks_mut::<4>().0[head];
-                    // SAFETY: inside the unit, as `check` says.
-                    unsafe { v.turn_at(at.places(S::PIECES[head]), words) };
-                }
                 // SAFETY: a unit below the number that `check` was called for.
                 unsafe { at.singles::<V, S>(v, &mut words, &mut halves) };
                 let (words, halves) = (&words[..S::WORDS], &halves[..S::HALVES.len()]);
                 for part in 0..ROWS / V::LANES {
                     let unit = Unit { words, halves, part };
                     let scales = scales_of::<V, S>(v, unit);
-                    let sums = v.sums(kept, part);
-                    macro_rules! step {
-                        ($($b:literal)+) => {
-                            $({
-                                let term = term::<V, S, $b>(v, unit, scales);
-                                let (acc, min) = (&mut acc[part][0], &mut min[part][0]);
-                                add_whole::<V, S>(v, &term, sums[$b], x.rest[$b].rest(), acc, min);
-                            })+
-                        };
+                    let term = term::<V, S, 0>(v, unit, scales);
+                    let (acc, min) = (&mut acc[part][0], &mut min[part][0]);
+                    for (sum, &d) in v.sums(kept, part).into_iter().zip(&x.d) {
+                        add_weighed::<V, S>(v, &term, [sum, v.zero()], d, acc, min);
                     }
-                    step!(0 1 2 3 4 5 6 7);
                 }
             }
         }

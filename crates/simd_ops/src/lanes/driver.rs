@@ -346,30 +346,18 @@ pub(super) fn add<V: Vector, S: Codes>(
             *acc = v.fma(v.to_f32(sums[1]), v.mul(term.d[1], d_x), *acc);
         }
     }
-    subtract::<V, S>(v, term, d_x, sum_x, halves, min);
-}
-
-/// As [`add`], for a sum that has the factors of the halves.
-#[inline(always)]
-pub(super) fn add_whole<V: Vector, S: Codes>(
-    v: V,
-    term: &Term<V::F>,
-    sum: V::I,
-    (d, sum_x, halves): (f32, f32, [f32; 2]),
-    acc: &mut V::F,
-    min: &mut V::F,
-) {
-    const { assert!(!matches!(S::FACTORS, Factors::Terms)) };
-    let d_x = v.floats(d);
-    let mut sum = v.to_f32(sum);
-    if S::FACTORS == Factors::Whole {
-        sum = v.mul(sum, term.factors[0]);
+    if S::MINIMUM {
+        *min = if S::SPLIT {
+            let low = v.mul(term.minima[0], v.floats(halves[0]));
+            let sum = v.fma(term.minima[1], v.floats(halves[1]), low);
+            v.fma(sum, v.mul(term.min_d, d_x), *min)
+        } else {
+            v.fma(term.min_d, v.floats(sum_x), *min)
+        };
     }
-    *acc = v.fma(sum, v.mul(term.d[0], d_x), *acc);
-    subtract::<V, S>(v, term, d_x, sum_x, halves, min);
 }
 
-/// As [`add`], for sums from [`Codes::weighed`].
+/// As [`add`], for sums that have the factors of the halves, from [`Codes::weighed`] or otherwise.
 #[inline(always)]
 pub(super) fn add_weighed<V: Vector, S: Codes>(
     v: V,
@@ -383,27 +371,6 @@ pub(super) fn add_weighed<V: Vector, S: Codes>(
     *acc = v.fma(v.to_f32(sum), v.mul(term.d[0], d_x), *acc);
     if S::MINIMUM {
         *min = v.fma(v.to_f32(minima), v.mul(term.min_d, d_x), *min);
-    }
-}
-
-/// Adds the minima of a block to their chain.
-#[inline(always)]
-fn subtract<V: Vector, S: Codes>(
-    v: V,
-    term: &Term<V::F>,
-    d_x: V::F,
-    sum_x: f32,
-    halves: [f32; 2],
-    min: &mut V::F,
-) {
-    if S::MINIMUM {
-        *min = if S::SPLIT {
-            let low = v.mul(term.minima[0], v.floats(halves[0]));
-            let sum = v.fma(term.minima[1], v.floats(halves[1]), low);
-            v.fma(sum, v.mul(term.min_d, d_x), *min)
-        } else {
-            v.fma(term.min_d, v.floats(sum_x), *min)
-        };
     }
 }
 

@@ -120,10 +120,8 @@ unsafe fn turn(r: [__m256i; 8]) -> [__m256i; 8] {
 
 /// Implements [`Lengthwise`] by the function of a row's unit.
 macro_rules! lengthwise {
-    ($kind:ident, head $head:expr, |$unit:ident, $x:ident| $row:block) => {
+    ($kind:ident, |$unit:ident, $x:ident| $row:block) => {
         impl Lengthwise<Ggml<gguf::$kind>> for Avx2 {
-            const HEAD: Option<usize> = $head;
-
             #[inline(always)]
             unsafe fn row(self, $unit: *const u8, $x: &Along) -> __m256i {
                 // SAFETY: all reads are inside the unit, by the caller's promise, or of `x`; whoever made the token has
@@ -155,7 +153,7 @@ macro_rules! lengthwise {
     };
 }
 
-lengthwise! { Q6K, head None, |unit, x| {
+lengthwise! { Q6K, |unit, x| {
     let (nibble, two) = (_mm256_set1_epi8(0x0f), _mm256_set1_epi8(0x30));
     let bytes = |at: usize| _mm256_loadu_si256(unit.add(at).cast());
     let scales = _mm_loadu_si128(unit.add(fields::q6_k::SC).cast());

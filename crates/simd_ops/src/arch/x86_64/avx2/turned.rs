@@ -166,8 +166,8 @@ unsafe fn first_sums(sums: [__m256i; 4], most: i32) -> [__m256i; 2] {
         let mut sums = sums;
         if in_halves(most) {
             let ones = _mm256_set1_epi16(1);
-            for i in 0..4 {
-                sums[i] = _mm256_madd_epi16(sums[i], ones);
+            for sum in &mut sums {
+                *sum = _mm256_madd_epi16(*sum, ones);
             }
         }
         let [a, b, c, d] = sums;
@@ -395,10 +395,10 @@ impl Vector for Avx2 {
         }
         fn negate8(self, w: Entry, signs: [__m256i; 2], entry: usize) -> Entry {
             let mut w = w;
-            for i in 0..2 {
-                let nibbles = _mm256_shuffle_epi8(signs[i], twice(&SIGNS_OF[entry]));
+            for (out, signs) in w.signs.iter_mut().zip(signs) {
+                let nibbles = _mm256_shuffle_epi8(signs, twice(&SIGNS_OF[entry]));
                 let bits = _mm256_and_si256(nibbles, twice(&BIT_OF_FOUR));
-                w.signs[i] = _mm256_shuffle_epi8(twice(&SIGN), bits);
+                *out = _mm256_shuffle_epi8(twice(&SIGN), bits);
             }
             w
         }
@@ -407,6 +407,7 @@ impl Vector for Avx2 {
         ) -> __m256i {
             let (ones, zero) = (_mm256_set1_epi16(1), _mm256_setzero_si256());
             let (held, mut sums) = (sums_held(range), [zero; 2]);
+            #[allow(clippy::needless_range_loop, reason = "several arrays, and the bounds are constants")]
             for i in 0..2 {
                 let mut pairs = zero;
                 for e in FROM..TO {
