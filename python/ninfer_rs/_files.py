@@ -89,6 +89,9 @@ def new_file(path: str, force: bool = False, hint: str = "") -> Iterator[str]:
     """A temporary name beside ``path`` that becomes ``path`` if all goes well, and disappears otherwise."""
     if not force and os.path.lexists(path):
         raise FileExistsError(f"{path}: the file exists{hint}")
+    # A rename would put a file in the place of /dev/null, for every program of the machine.
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise FileExistsError(f"{path}: not a regular file, and not replaced by one")
     folder, name = os.path.split(path)
     if folder and not os.path.isdir(folder):
         raise FileNotFoundError(f"{folder}: no such folder for {name}")

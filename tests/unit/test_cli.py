@@ -333,6 +333,23 @@ def test_dequantize_without_hard_links(model: Path, tmp_path: Path, monkeypatch:
     assert not list(tmp_path.glob(".*.tmp"))
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="named pipes are POSIX here")
+def test_special_files_are_not_replaced(model: Path, tmp_path: Path) -> None:
+    """As root, a file renamed over /dev/null would be there for every program of the machine."""
+    import os
+    import stat
+
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    link = tmp_path / "link"
+    link.symlink_to(pipe)
+    for out in pipe, link, tmp_path:
+        result = run("dequantize", model, "norm", "-o", out, "--force")
+        assert result.exit_code == 2 and f"{out}: not a regular file" in result.output
+    assert stat.S_ISFIFO(os.lstat(pipe).st_mode) and link.is_symlink()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "model.gguf", "pipe"]
+
+
 def test_dequantize_refusals(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "x.npy"
     for args, code, text in (
