@@ -4,6 +4,8 @@
 pub(crate) mod aarch64;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) mod decoders;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) mod encoders;
 pub(crate) mod float_mode;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod x86_64;

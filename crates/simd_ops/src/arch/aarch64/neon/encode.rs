@@ -4,104 +4,25 @@
 
 use std::arch::aarch64::*;
 
-use ninfer_formats::encoder::nvfp4::Nvfp4Encoder;
-use ninfer_formats::encoder::{EncoderId, RowEncoder, RowFault, RowSlices, Source};
-use ninfer_formats::encoder::{gguf_absmax, gguf_k, gguf_search, gguf_signed, ternary_fit};
-use ninfer_formats::{BlockKind, GroupedScheme, RowScale, Scheme};
-
 use super::lanes::Wide;
 use super::prims::{from_halves, load_f32, load16, store, to_halves};
 use super::search;
+use crate::arch::encoders::encoders;
 use crate::isa::neon_entry;
-use crate::kernels::Scratch;
-use crate::search::{Tail, UNIT};
-
-/// Groups whose scales are computed together.
-const BATCH: usize = 16;
 
 /// Bit of each lane of eight.
 const BITS_OF_LANES: [u8; 16] = [1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128];
 
-neon_entry! {
-    /// See [`crate::kernels::EncodeFn`].
-    pub(crate) fn row(
-        encoder: &RowEncoder<'_>,
-        source: Source<'_>,
-        mut out: RowSlices<'_>,
-        scratch: &mut Scratch,
-    ) -> Result<(), RowFault> {
-        if let (Scheme::RowScaled(kind), Source::Bf16(words)) = (encoder.format().scheme(), source)
-            && fp8_words(kind, words, &mut out, encoder.k())
-        {
-            return Ok(());
-        }
-        let x = match source {
-            Source::F32(x) => x,
-            _ => {
-                scratch.floats.resize(source.len(), 0.0);
-                match source {
-                    Source::F16(words) => widen(words, &mut scratch.floats),
-                    _ => source.convert(&mut scratch.floats)?,
-                }
-                &scratch.floats
-            }
-        };
-        let [first, second, third] = &mut out.planes;
-        let done = match (encoder.method(), encoder.format().scheme()) {
-            (EncoderId::GroupedAbsmax, Scheme::Grouped(s)) => match s.bits {
-                4 => absmax::<4>(&s, x, first, second, third),
-                5 => absmax::<5>(&s, x, first, second, third),
-                6 => absmax::<6>(&s, x, first, second, third),
-                8 => absmax::<8>(&s, x, first, second, third),
-                _ => false,
-            },
-            (EncoderId::GroupedSearch, Scheme::Grouped(s)) => {
-                search::row(&s, &encoder.params(), x, first, second, third)
-            }
-            // The portable code, compiled for this token.
-            (EncoderId::GgufAbsmax, Scheme::Gguf(kind)) => {
-                return gguf_absmax::encode_row(kind, x, first);
-            }
-            (EncoderId::TernaryFit, Scheme::Grouped(s)) => {
-                return ternary_fit::encode_row_on::<Wide>(&s, &encoder.params(), x, first, second, third);
-            }
-            (EncoderId::GgufSearch, Scheme::Gguf(kind @ (BlockKind::Q4K | BlockKind::Q5K))) => {
-                return gguf_k::encode_row_on::<Wide>(kind, &encoder.params(), x, first);
-            }
-            (
-                EncoderId::GgufSearch,
-                Scheme::Gguf(kind @ (BlockKind::Q6K | BlockKind::Iq4Xs | BlockKind::Iq4Nl)),
-            ) => return gguf_signed::encode_row_on::<Wide>(kind, &encoder.params(), x, first),
-            (EncoderId::GgufSearch, Scheme::Gguf(kind)) => {
-                return gguf_search::encode_row_on::<Wide>(kind, &encoder.params(), x, first);
-            }
-            (EncoderId::Fp8RowMaxabs, Scheme::RowScaled(kind)) => fp8_floats(kind, x, &mut out, encoder.k()),
-            _ => false,
-        };
-        // What is left are faults, which the reference names.
-        if done { Ok(()) } else { encoder.encode_row(x, out) }
-    }
+/// Values that [`put_e4m3`] takes, and how many there are.
+type Four = [float32x4_t; 4];
+const FP8: usize = 16;
 
-    /// See [`crate::kernels::Nvfp4Fn`].
-    pub(crate) fn nvfp4(
-        encoder: &Nvfp4Encoder,
-        source: Source<'_>,
-        codes: &mut [u8],
-        scales: &mut [u8],
-        scratch: &mut Scratch,
-    ) -> Result<(), RowFault> {
-        let x = match source {
-            Source::F32(x) => x,
-            _ => {
-                scratch.floats.resize(source.len(), 0.0);
-                match source {
-                    Source::F16(words) => widen(words, &mut scratch.floats),
-                    _ => source.convert(&mut scratch.floats)?,
-                }
-                &scratch.floats
-            }
-        };
-        encoder.encode_row_on::<Wide>(x, codes, scales)
+encoders!(neon_entry);
+
+neon_entry! {
+    /// The portable code, compiled for this token.
+    fn gguf_absmax_row(kind: BlockKind, x: &[f32], out: &mut [u8]) -> bool {
+        ninfer_formats::encoder::gguf_absmax::encode_row(kind, x, out).is_ok()
     }
 
     /// binary16 to binary32, exactly.
@@ -224,40 +145,6 @@ neon_entry! {
         out
     }
 
-    /// One row of `grouped_absmax`; false if it must be refused.
-    fn absmax<const BITS: u8>(
-        s: &GroupedScheme,
-        x: &[f32],
-        base: &mut [u8],
-        high: &mut [u8],
-        scale_words: &mut [u8],
-    ) -> bool {
-        let per_unit = if BITS == 8 { 2 } else { 1 };
-        let (base_unit, high_unit) = (per_unit * s.base_bytes, per_unit * s.high_bytes);
-        let tail = Tail::new(x);
-        let units = base.len() / base_unit;
-        let scale_words = scale_words.as_chunks_mut::<2>().0;
-        for first in (0..units).step_by(BATCH / per_unit) {
-            let end = units.min(first + BATCH / per_unit);
-            let mut amax = [0u32; BATCH];
-            for u in first..end {
-                let m = magnitudes::<BITS>(tail.unit(x, u));
-                amax[(u - first) * per_unit..][..per_unit].copy_from_slice(&m[..per_unit]);
-            }
-            let Some((words, inv)) = scales(&amax, f32::from(s.code_max)) else { return false };
-            for (to, word) in scale_words[first * per_unit..end * per_unit].iter_mut().zip(words) {
-                *to = word.to_le_bytes();
-            }
-            for u in first..end {
-                let g = (u - first) * per_unit;
-                let q = codes::<BITS>(s, tail.unit(x, u), [inv[g], inv[g + per_unit - 1]]);
-                let base = &mut base[u * base_unit..(u + 1) * base_unit];
-                pack::<BITS>(q, base, &mut high[u * high_unit..(u + 1) * high_unit]);
-            }
-        }
-        true
-    }
-
     /// E4M3FN words of 4 values, saturated at 448.
     ///
     /// Adding `2^(e+20)`, `e` the exponent or -6 if that is larger, rounds the magnitude to a multiple of `2^(e-3)`,
@@ -276,9 +163,10 @@ neon_entry! {
         vorrq_u32(vaddq_u32(multiples, first), sign)
     }
 
-    /// 16 words of 8 bits in 32-bit lanes to bytes, in order.
+    /// E4M3FN words of values times `inv`, in order.
     #[inline]
-    fn store16(c: [uint32x4_t; 4], out: &mut [u8; 16]) {
+    fn put_e4m3(values: Four, inv: f32, out: &mut [u8; FP8]) {
+        let c = values.map(|v| e4m3(vmulq_n_f32(v, inv)));
         let low = vcombine_u16(vmovn_u32(c[0]), vmovn_u32(c[1]));
         let high = vcombine_u16(vmovn_u32(c[2]), vmovn_u32(c[3]));
         // SAFETY: a store of 16 bytes.
@@ -340,48 +228,5 @@ neon_entry! {
                 vreinterpretq_f32_u32(vshll_high_n_u16::<16>(b)),
             ]
         })
-    }
-
-    /// Scale and codes of a row whose largest bfloat16 magnitude word is given; `unit(i)` are the bfloat16 values
-    /// `16 i ..`, zero past the row's end.
-    #[inline]
-    fn fp8_codes(
-        kind: RowScale,
-        largest: u16,
-        out: &mut RowSlices<'_>,
-        k: usize,
-        unit: impl Fn(usize) -> [float32x4_t; 4],
-    ) -> bool {
-        if largest >= 0x7f80 {
-            return false;
-        }
-        let [first, second, _] = &mut out.planes;
-        let (codes, scale) = match kind {
-            RowScale::Bf16 => (&mut **first, &mut **second),
-            RowScale::Fp16 => first.split_at_mut(k),
-        };
-        let largest = ninfer_formats::float::bf16::to_f32(largest);
-        let word = match ninfer_formats::encoder::fp8_row_maxabs::scale(kind, largest) {
-            Err(_) => return false,
-            Ok(None) => {
-                codes.fill(0);
-                0
-            }
-            Ok(Some((word, inv))) => {
-                let encode = |i: usize| unit(i).map(|v| e4m3(vmulq_n_f32(v, inv)));
-                let (chunks, tail) = codes.as_chunks_mut::<16>();
-                for (i, chunk) in chunks.iter_mut().enumerate() {
-                    store16(encode(i), chunk);
-                }
-                if !tail.is_empty() {
-                    let mut rest = [0u8; 16];
-                    store16(encode(chunks.len()), &mut rest);
-                    tail.copy_from_slice(&rest[..tail.len()]);
-                }
-                word
-            }
-        };
-        scale.copy_from_slice(&word.to_le_bytes());
-        true
     }
 }

@@ -2,141 +2,21 @@
 
 use std::arch::aarch64::*;
 
-use ninfer_formats::GroupedScheme;
-use ninfer_formats::encoder::Params;
-
 use super::encode::{magnitudes, pack, scales};
 use super::prims::{from_halves, halves, load_f32, store, to_halves};
+use crate::arch::encoders::grouped_search;
 use crate::isa::neon_entry;
-use crate::search::{
-    Facts, Group, LANES, LEAST_NORM, Lanes, PADDED, Tail, UNIT, is_tame, limit, limit_of, search,
-};
+use crate::search::{PADDED, limit_of};
+
+grouped_search!(neon_entry);
 
 neon_entry! {
-    /// One row; false if it must be refused.
-    pub(super) fn row(
-        s: &GroupedScheme,
-        params: &Params<'_>,
-        x: &[f32],
-        base: &mut [u8],
-        high: &mut [u8],
-        scale_words: &mut [u8],
-    ) -> bool {
-        match s.bits {
-            4 => units::<4, 64>(s, params, x, base, high, scale_words),
-            5 => units::<5, 64>(s, params, x, base, high, scale_words),
-            6 => units::<6, 64>(s, params, x, base, high, scale_words),
-            8 => units::<8, 32>(s, params, x, base, high, scale_words),
-            _ => false,
-        }
-    }
-
-    fn units<const BITS: u8, const G: usize>(
-        s: &GroupedScheme,
-        params: &Params<'_>,
-        x: &[f32],
-        base: &mut [u8],
-        high: &mut [u8],
-        scale_words: &mut [u8],
-    ) -> bool {
-        let per_unit = UNIT / G;
-        let (base_unit, high_unit) = (per_unit * s.base_bytes, per_unit * s.high_bytes);
-        let tail = Tail::new(x);
-        let importance_tail = params.importance.map(Tail::new);
-        let units = base.len() / base_unit;
-        let (scale_words, _) = scale_words.as_chunks_mut::<2>();
-        for u in 0..units {
-            let values = tail.unit(x, u);
-            let mut amax = [0u32; 16];
-            amax[..2].copy_from_slice(&magnitudes::<BITS>(values));
-            let Some((words, _)) = scales(&amax, f32::from(s.code_max)) else { return false };
-            let mut codes = [0i8; UNIT];
-            let groups = values.as_chunks::<G>().0.iter().zip(codes.as_chunks_mut::<G>().0);
-            for (i, (w, codes)) in groups.enumerate() {
-                let mut word = words[i];
-                if word != 0 {
-                    let amax = f32::from_bits(amax[i]);
-                    word = match (params.importance, &importance_tail) {
-                        (Some(importance), Some(tail)) => {
-                            let imp = &tail.unit(importance, u).as_chunks::<G>().0[i];
-                            group::<G, true>(s, params, w, imp, word, amax, codes)
-                        }
-                        _ => {
-                            // Padding columns weigh nothing.
-                            let begin = u * UNIT + i * G;
-                            let mut imp = [1.0f32; G];
-                            imp[x.len().saturating_sub(begin).min(G)..].fill(0.0);
-                            let whole = begin + G <= x.len();
-                            if whole {
-                                group::<G, false>(s, params, w, &imp, word, amax, codes)
-                            } else {
-                                group::<G, true>(s, params, w, &imp, word, amax, codes)
-                            }
-                        }
-                    };
-                }
-                scale_words[u * per_unit + i] = word.to_le_bytes();
-            }
-            // SAFETY: four loads of 16 bytes each.
-            let q = [0, 16, 32, 48].map(|i| unsafe { vld1q_s8(codes.as_ptr().add(i)) });
-            let base = &mut base[u * base_unit..(u + 1) * base_unit];
-            pack::<BITS>(q, base, &mut high[u * high_unit..(u + 1) * high_unit]);
-        }
-        true
-    }
-
-    /// One group; `WEIGHTED` says that some importance is not one.
-    fn group<const G: usize, const WEIGHTED: bool>(
-        s: &GroupedScheme,
-        params: &Params<'_>,
-        w: &[f32; G],
-        imp: &[f32; G],
-        start: u16,
-        amax: f32,
-        codes_out: &mut [i8; G],
-    ) -> u16 {
-        let mut magnitude = [0.0f32; G];
-        let mut limits = [0.0f32; G];
-        for i in 0..G {
-            magnitude[i] = w[i].abs();
-            limits[i] = limit(s, w[i], false);
-        }
-        let facts = Facts {
-            start,
-            amax,
-            extreme_negative: extreme_negative(w, amax),
-            negative_scales: params.negative_scales,
-            weight: if !WEIGHTED || is_tame(imp) { weight::<G>(w, imp) } else { f32::NAN },
-        };
-        let ops = Group {
-            round: |ratio| round(ratio),
-            near: |lanes: &Lanes| {
-                let mut norms = [0.0f32; LANES];
-                let (positive, negative) = norms.split_at_mut(lanes.negative_at);
-                let words = &lanes.words[..lanes.len];
-                let mut least = norms_of_all::<G, WEIGHTED>(
-                    &magnitude,
-                    &limits,
-                    imp,
-                    &words[..lanes.negative_at],
-                    positive,
-                );
-                if lanes.negative_at < lanes.len {
-                    let mut mirrored = [0.0f32; G];
-                    for i in 0..G {
-                        mirrored[i] = limit(s, w[i], true);
-                    }
-                    let words = &words[lanes.negative_at..];
-                    least =
-                        least.min(norms_of_all::<G, WEIGHTED>(&magnitude, &mirrored, imp, words, negative));
-                }
-                (least >= LEAST_NORM).then(|| near(&norms[..lanes.len], facts.weight))
-            },
-            error: |word| error::<G, WEIGHTED>(s, w, imp, word),
-            codes: |word, codes: &mut [i8; G]| codes_of::<G>(s, w, word, codes),
-            fit: |codes: &[i8; G]| fit::<G, WEIGHTED>(w, imp, codes),
-        };
-        search(s, &facts, &ops, codes_out)
+    /// Packs the codes of a unit.
+    #[inline]
+    fn pack_codes<const BITS: u8>(codes: &[i8; UNIT], base: &mut [u8], high: &mut [u8]) {
+        // SAFETY: four loads of 16 bytes each.
+        let q = [0, 16, 32, 48].map(|i| unsafe { vld1q_s8(codes.as_ptr().add(i)) });
+        pack::<BITS>(q, base, high);
     }
 
     /// Whether the first value of largest magnitude is negative.

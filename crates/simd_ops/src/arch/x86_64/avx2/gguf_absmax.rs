@@ -6,8 +6,9 @@ use std::arch::x86_64::*;
 use ninfer_formats::BlockKind;
 use ninfer_formats::encoder::gguf_search::VALUES;
 
-use super::encode::{BATCH, load, narrow, scales, top_word};
+use super::encode::{load, narrow, scales, top_word};
 use super::search::extreme_negative;
+use crate::arch::encoders::BATCH;
 use crate::isa::avx2_entry;
 
 avx2_entry! {
