@@ -276,44 +276,55 @@ fn take<'a, T>(rest: &mut &'a mut [T], count: usize) -> &'a mut [T] {
 /// The index of the first value that is not finite.
 #[inline(always)]
 pub(crate) fn quantize_column(x: &[f32], out: Q8ColumnMut<'_>) -> Result<(), usize> {
+    let largest = |x: &[f32; BLOCK]| x.iter().fold(0, |m, v| m.max(v.to_bits() & 0x7fff_ffff));
+    let stored = |d, sum| {
+        let words = [d, sum].map(f16::from_f32);
+        (words, f16::to_f32(words[0]))
+    };
+    quantize_blocks(x, out, largest, quantize_block, stored)
+}
+
+/// [`quantize_column`], block by block in steps: `largest` is the largest magnitude as a word, `codes` writes a
+/// block's codes, given 1/d or 0, and returns the sums of its halves, `stored` rounds two numbers to binary16 and expands
+/// the first one again.
+///
+/// # Errors
+/// As [`quantize_column`].
+#[inline(always)]
+pub(crate) fn quantize_blocks(
+    x: &[f32],
+    out: Q8ColumnMut<'_>,
+    largest: impl Fn(&[f32; BLOCK]) -> u32,
+    codes: impl Fn(&[f32; BLOCK], f32, &mut [i8; BLOCK]) -> [i16; 2],
+    stored: impl Fn(f32, f32) -> ([u16; 2], f32),
+) -> Result<(), usize> {
     let (blocks, tail) = x.as_chunks::<BLOCK>();
     let mut last = [0.0; BLOCK];
     last[..tail.len()].copy_from_slice(tail);
     let source = blocks.iter().chain((!tail.is_empty()).then_some(&last));
-    let codes = out.codes.as_chunks_mut::<BLOCK>().0.iter_mut();
+    let places = out.codes.as_chunks_mut::<BLOCK>().0.iter_mut();
     let sums = out.half_sums.as_chunks_mut::<2>().0.iter_mut();
     let words = out.scale_words.iter_mut().zip(out.sum_words);
-    let blocks = source.zip(codes).zip(out.scales).zip(words).zip(sums);
-    for (b, ((((x, codes), scale), (scale_word, sum_word)), half_sums)) in blocks.enumerate() {
-        let Some(d) = block_scale(x) else {
-            let at = x.iter().position(|v| !v.is_finite()).unwrap_or(0);
-            return Err(b * BLOCK + at);
-        };
-        quantize_block(x, d, codes);
-        for (sum, codes) in half_sums.iter_mut().zip(codes.as_chunks::<16>().0) {
-            *sum = codes.iter().map(|&q| i16::from(q)).sum();
+    let blocks = source.zip(places).zip(out.scales).zip(words).zip(sums);
+    for (b, ((((x, place), scale), (scale_word, sum_word)), half_sums)) in blocks.enumerate() {
+        // Magnitudes compare as their words do, and a NaN or an infinity is above all of them.
+        let largest = largest(x);
+        if largest >= 0x7f80_0000 {
+            return Err(b * BLOCK + x.iter().position(|v| !v.is_finite()).unwrap_or(0));
         }
+        let d = f32::from_bits(largest) / 127.0;
+        // 1/0 and an overflowing reciprocal: id is 0.
+        let id = 1.0 / d;
+        let id = if id < f32::INFINITY { id } else { 0.0 };
+        *half_sums = codes(x, id, place);
         let sum = i32::from(half_sums[0]) + i32::from(half_sums[1]);
-        *scale_word = f16::from_f32(d);
-        *sum_word = f16::from_f32(d * sum as f32);
-        *scale = f16::to_f32(*scale_word);
+        ([*scale_word, *sum_word], *scale) = stored(d, d * sum as f32);
     }
     Ok(())
 }
 
-/// The unrounded scale of a block; `None` if a value is not finite.
 #[inline(always)]
-fn block_scale(x: &[f32; BLOCK]) -> Option<f32> {
-    // Magnitudes compare as their words do, and a NaN or an infinity is above all of them.
-    let amax = x.iter().fold(0, |m, v| m.max(v.to_bits() & 0x7fff_ffff));
-    (amax < 0x7f80_0000).then(|| f32::from_bits(amax) / 127.0)
-}
-
-#[inline(always)]
-fn quantize_block(x: &[f32; BLOCK], d: f32, codes: &mut [i8; BLOCK]) {
-    // 1/0 and an overflowing reciprocal: id is 0.
-    let id = 1.0 / d;
-    let id = if id < f32::INFINITY { id } else { 0.0 };
+fn quantize_block(x: &[f32; BLOCK], id: f32, codes: &mut [i8; BLOCK]) -> [i16; 2] {
     for (q, &x) in codes.iter_mut().zip(x) {
         let v = x * id;
         // |v| is below 127.5: truncation is exact, and so is the rest.
@@ -322,6 +333,8 @@ fn quantize_block(x: &[f32; BLOCK], d: f32, codes: &mut [i8; BLOCK]) {
         let step = i32::from(rest >= 0.5) - i32::from(rest <= -0.5);
         *q = (whole + step) as i8;
     }
+    let (low, high) = codes.split_at(16);
+    [low, high].map(|half| half.iter().map(|&q| i16::from(q)).sum())
 }
 
 #[cfg(test)]

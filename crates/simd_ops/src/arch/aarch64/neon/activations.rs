@@ -6,7 +6,7 @@ use ninfer_formats::codec::Half;
 
 use super::prims::{from_halves, load_f32, to_halves};
 use crate::isa::neon_entry;
-use crate::q8_1::{BLOCK, Q8ColumnMut};
+use crate::q8_1::{BLOCK, Q8ColumnMut, quantize_blocks};
 use crate::scalar;
 
 neon_entry! {
@@ -32,49 +32,42 @@ neon_entry! {
 
     /// See [`crate::kernels::QuantizeFn`].
     pub(crate) fn quantize(x: &[f32], out: Q8ColumnMut<'_>) -> Result<(), usize> {
-        let (blocks, tail) = x.as_chunks::<BLOCK>();
-        let mut last = [0.0; BLOCK];
-        last[..tail.len()].copy_from_slice(tail);
-        let source = blocks.iter().chain((!tail.is_empty()).then_some(&last));
-        let codes = out.codes.as_chunks_mut::<BLOCK>().0.iter_mut();
-        let sums = out.half_sums.as_chunks_mut::<2>().0.iter_mut();
-        let words = out.scale_words.iter_mut().zip(out.sum_words);
-        let blocks = source.zip(codes).zip(out.scales).zip(words).zip(sums);
-        for (b, ((((x, codes), scale), (scale_word, sum_word)), half_sums)) in blocks.enumerate() {
-            let mut v = [vdupq_n_f32(0.0); 8];
-            // Magnitudes compare as their words do, and a NaN or an infinity is above all of them.
-            let mut amax = vdupq_n_u32(0);
-            for (v, x) in v.iter_mut().zip(x.as_chunks::<4>().0) {
-                *v = load_f32(x);
-                amax = vmaxq_u32(amax, vreinterpretq_u32_f32(vabsq_f32(*v)));
-            }
-            let amax = vmaxvq_u32(amax);
-            if amax >= 0x7f80_0000 {
-                let at = x.iter().position(|v| !v.is_finite()).unwrap_or(0);
-                return Err(b * BLOCK + at);
-            }
-            let d = f32::from_bits(amax) / 127.0;
-            // 1/0 and an overflowing reciprocal: id is 0.
-            let id = 1.0 / d;
-            let id = if id < f32::INFINITY { id } else { 0.0 };
-            let mut sum = 0;
-            let runs = codes.as_chunks_mut::<16>().0.iter_mut().zip(v.as_chunks::<4>().0);
-            for ((codes, v), half_sum) in runs.zip(half_sums) {
-                // To nearest, halves away from zero; magnitudes are at most 127.
-                let q = [0, 1, 2, 3].map(|i| vmovn_s32(vcvtaq_s32_f32(vmulq_n_f32(v[i], id))));
-                let (low, high) = (vcombine_s16(q[0], q[1]), vcombine_s16(q[2], q[3]));
-                let q = vcombine_s8(vmovn_s16(low), vmovn_s16(high));
-                // SAFETY: writes the 16 bytes of `codes`; the instruction needs no alignment.
-                unsafe { vst1q_s8(codes.as_mut_ptr(), q) };
-                *half_sum = vaddlvq_s8(q);
-                sum += i32::from(*half_sum);
-            }
-            let stored = to_halves(vset_lane(d, d * sum as f32));
-            *scale_word = vget_lane_u16::<0>(stored);
-            *sum_word = vget_lane_u16::<1>(stored);
-            *scale = vgetq_lane_f32::<0>(from_halves(stored));
+        let stored = |d: f32, sum: f32| {
+            let words = to_halves(vset_lane(d, sum));
+            let expanded = vgetq_lane_f32::<0>(from_halves(words));
+            ([vget_lane_u16::<0>(words), vget_lane_u16::<1>(words)], expanded)
+        };
+        // Closures of this function are compiled for its features; the bare functions would not be.
+        let codes = |x: &[f32; BLOCK], id: f32, codes: &mut [i8; BLOCK]| block(x, id, codes);
+        quantize_blocks(x, out, |x: &[f32; BLOCK]| magnitude(x), codes, stored)
+    }
+
+    /// The largest magnitude as a word.
+    #[inline]
+    fn magnitude(x: &[f32; BLOCK]) -> u32 {
+        let mut largest = vdupq_n_u32(0);
+        for x in x.as_chunks::<4>().0 {
+            largest = vmaxq_u32(largest, vreinterpretq_u32_f32(vabsq_f32(load_f32(x))));
         }
-        Ok(())
+        vmaxvq_u32(largest)
+    }
+
+    /// The codes of a block, and the sums of its halves.
+    #[inline]
+    fn block(x: &[f32; BLOCK], id: f32, codes: &mut [i8; BLOCK]) -> [i16; 2] {
+        let mut sums = [0; 2];
+        let runs = codes.as_chunks_mut::<16>().0.iter_mut().zip(x.as_chunks::<16>().0);
+        for ((codes, x), sum) in runs.zip(&mut sums) {
+            let x = x.as_chunks::<4>().0;
+            // To nearest, halves away from zero; magnitudes are at most 127.
+            let q = [0, 1, 2, 3].map(|i| vmovn_s32(vcvtaq_s32_f32(vmulq_n_f32(load_f32(&x[i]), id))));
+            let (low, high) = (vcombine_s16(q[0], q[1]), vcombine_s16(q[2], q[3]));
+            let q = vcombine_s8(vmovn_s16(low), vmovn_s16(high));
+            // SAFETY: writes the 16 bytes of `codes`; the instruction needs no alignment.
+            unsafe { vst1q_s8(codes.as_mut_ptr(), q) };
+            *sum = vaddlvq_s8(q);
+        }
+        sums
     }
 
     #[inline]

@@ -6,7 +6,7 @@ use ninfer_formats::codec::Half;
 
 use super::prims::load_f32;
 use crate::isa::avx2_entry;
-use crate::q8_1::{BLOCK, Q8ColumnMut};
+use crate::q8_1::{BLOCK, Q8ColumnMut, quantize_blocks};
 use crate::scalar::{self, errors::ErrorLanes};
 
 avx2_entry! {
@@ -31,31 +31,14 @@ avx2_entry! {
 
     /// See [`crate::kernels::QuantizeFn`].
     pub(crate) fn quantize(x: &[f32], out: Q8ColumnMut<'_>) -> Result<(), usize> {
-        let (blocks, tail) = x.as_chunks::<BLOCK>();
-        let mut last = [0.0; BLOCK];
-        last[..tail.len()].copy_from_slice(tail);
-        let source = blocks.iter().chain((!tail.is_empty()).then_some(&last));
-        let codes = out.codes.as_chunks_mut::<BLOCK>().0.iter_mut();
-        let sums = out.half_sums.as_chunks_mut::<2>().0.iter_mut();
-        let words = out.scale_words.iter_mut().zip(out.sum_words);
-        let blocks = source.zip(codes).zip(out.scales).zip(words).zip(sums);
-        for (b, ((((x, codes), scale), (scale_word, sum_word)), half_sums)) in blocks.enumerate() {
-            let magnitude = magnitude(x);
-            if magnitude >= 0x7f80_0000 {
-                return Err(b * BLOCK + x.iter().position(|v| !v.is_finite()).unwrap_or(0));
-            }
-            let d = f32::from_bits(magnitude) / 127.0;
-            let id = 1.0 / d;
-            let id = if id < f32::INFINITY { id } else { 0.0 };
-            *half_sums = block(x, id, codes);
-            let sum = i32::from(half_sums[0]) + i32::from(half_sums[1]);
-            let values = _mm_setr_ps(d, d * sum as f32, 0.0, 0.0);
-            let words = _mm_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(values);
+        let stored = |d: f32, sum: f32| {
+            let words = _mm_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm_setr_ps(d, sum, 0.0, 0.0));
             let both = _mm_cvtsi128_si32(words).cast_unsigned();
-            (*scale_word, *sum_word) = (both as u16, (both >> 16) as u16);
-            *scale = _mm_cvtss_f32(_mm_cvtph_ps(words));
-        }
-        Ok(())
+            ([both as u16, (both >> 16) as u16], _mm_cvtss_f32(_mm_cvtph_ps(words)))
+        };
+        // Closures of this function are compiled for its features; the bare functions would not be.
+        let codes = |x: &[f32; BLOCK], id: f32, codes: &mut [i8; BLOCK]| block(x, id, codes);
+        quantize_blocks(x, out, |x: &[f32; BLOCK]| magnitude(x), codes, stored)
     }
 
     /// See [`crate::kernels::ErrorsFn`]: the portable source, compiled for this token.
