@@ -407,7 +407,7 @@ macro_rules! columns {
                     let mut acc = acc;
                     let mut factors = [None; ROWS];
                     for (factor, row) in factors.iter_mut().zip(rows) {
-                        *factor = fp8_row::factor(row.scale);
+                        *factor = $crate::arch::decoders::fp8_factor(row.scale);
                     }
                     #[cfg(target_arch = "x86_64")]
                     {
@@ -444,7 +444,7 @@ macro_rules! columns {
                             };
                             if !done {
                                 let mut w = [0.0; 64];
-                                fp8_row::portable(codes, row.scale, &mut w[..x.len()]);
+                                $crate::arch::decoders::fp8_portable(codes, row.scale, &mut w[..x.len()]);
                                 sum.acc[r] = add_tail(w.into_iter(), x, sum.acc[r]);
                             }
                         });

@@ -93,3 +93,105 @@ macro_rules! decoders {
     };
 }
 pub(crate) use decoders;
+
+/// Makes `row` of grouped formats; the token's module has `group`.
+macro_rules! grouped_rows {
+    ($entry:ident) => {
+        use ninfer_formats::{GroupCode, GroupedScheme};
+        use $crate::column16::{OFFSET_BY_ONE, last_group, shape};
+
+        $entry! {
+            /// Decodes a row, or a run of whole groups of one with the row's end; `out` may end within a group.
+            #[inline]
+            pub(crate) fn row(s: &GroupedScheme, base: &[u8], high: &[u8], scales: &[u8], out: &mut [f32]) {
+                match (s.bits, s.code) {
+                    (2, GroupCode::OffsetByOne) => groups::<OFFSET_BY_ONE, 64>(s, base, high, scales, out),
+                    (2, GroupCode::TwosComplement) => groups::<2, 128>(s, base, high, scales, out),
+                    (4, _) => groups::<4, 64>(s, base, high, scales, out),
+                    (5, _) => groups::<5, 64>(s, base, high, scales, out),
+                    (6, _) => groups::<6, 64>(s, base, high, scales, out),
+                    _ => groups::<8, 32>(s, base, high, scales, out),
+                }
+            }
+
+            /// [`row`] for one kind, with G values a group.
+            #[inline]
+            fn groups<const KIND: u8, const G: usize>(
+                s: &GroupedScheme,
+                base: &[u8],
+                high: &[u8],
+                scales: &[u8],
+                out: &mut [f32],
+            ) {
+                let [_, b, h] = const { shape(KIND) };
+                let words = scales.as_chunks::<2>().0;
+                let (whole, tail) = out.as_chunks_mut::<G>();
+                let count = whole.len();
+                for (g, (out, word)) in whole.iter_mut().zip(words).enumerate() {
+                    let d = lane_0(halves(u16::from_le_bytes(*word)));
+                    group::<KIND>(&base[g * b..(g + 1) * b], &high[g * h..(g + 1) * h], d, 0, out);
+                }
+                if !tail.is_empty() {
+                    last_group(s, &base[count * b..], &high[count * h..], &scales[2 * count..], tail);
+                }
+            }
+        }
+    };
+}
+pub(crate) use grouped_rows;
+
+/// Makes `row` of FP8 formats; the token's module has `run`.
+macro_rules! fp8_rows {
+    ($entry:ident) => {
+        use $crate::arch::decoders::{fp8_factor, fp8_portable};
+
+        $entry! {
+            /// Decodes codes times the row's multiplier.
+            #[inline]
+            pub(crate) fn row(codes: &[u8], scale: f32, out: &mut [f32]) {
+                let Some(factor) = fp8_factor(scale) else { return fp8_portable(codes, scale, out) };
+                let (words, tail) = codes.as_chunks::<64>();
+                let (runs, out_tail) = out.as_chunks_mut::<64>();
+                for (bytes, out) in words.iter().zip(runs) {
+                    if !run(bytes, factor, 0, out) {
+                        fp8_portable(bytes, scale, out);
+                    }
+                }
+                fp8_portable(tail, scale, out_tail);
+            }
+        }
+    };
+}
+pub(crate) use fp8_rows;
+
+/// What the binary16 words of E4M3FN codes are multiplied with: 256 times the row's multiplier, which is exact unless
+/// it overflows.
+pub(crate) fn fp8_factor(scale: f32) -> Option<f32> {
+    let wide = scale * 256.0;
+    (!wide.is_infinite() || scale.is_infinite()).then_some(wide)
+}
+
+/// Decodes any E4M3FN codes.
+pub(crate) fn fp8_portable(codes: &[u8], scale: f32, out: &mut [f32]) {
+    for (o, &c) in out.iter_mut().zip(codes) {
+        *o = ninfer_formats::float::e4m3::to_f32(c) * scale;
+    }
+}
+
+/// `N` bytes at a constant offset of a block.
+#[inline(always)]
+pub(crate) fn at<const N: usize>(bytes: &[u8], offset: usize) -> &[u8; N] {
+    bytes[offset..offset + N].first_chunk().expect("the slice has N bytes")
+}
+
+/// Little-endian 16-bit word at an offset of a block.
+#[inline(always)]
+pub(crate) fn u16_at(bytes: &[u8], offset: usize) -> u16 {
+    u16::from_le_bytes(*at(bytes, offset))
+}
+
+/// Little-endian 32-bit word at an offset of a block.
+#[inline(always)]
+pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    u32::from_le_bytes(*at(bytes, offset))
+}

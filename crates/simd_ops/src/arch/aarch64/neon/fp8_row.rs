@@ -2,26 +2,13 @@
 
 use std::arch::aarch64::*;
 
-use ninfer_formats::float::e4m3;
-
 use super::prims::*;
+use crate::arch::decoders::fp8_rows;
 use crate::isa::neon_entry;
 
-neon_entry! {
-    /// Decodes codes times the row's multiplier.
-    #[inline]
-    pub(crate) fn row(codes: &[u8], scale: f32, out: &mut [f32]) {
-        let Some(factor) = factor(scale) else { return portable(codes, scale, out) };
-        let (words, tail) = codes.as_chunks::<64>();
-        let (runs, out_tail) = out.as_chunks_mut::<64>();
-        for (bytes, out) in words.iter().zip(runs) {
-            if !run(bytes, factor, 0, out) {
-                portable(bytes, scale, out);
-            }
-        }
-        portable(tail, scale, out_tail);
-    }
+fp8_rows!(neon_entry);
 
+neon_entry! {
     /// Decodes 64 codes, unless one of them is NaN.
     #[inline]
     pub(crate) fn run(bytes: &[u8; 64], factor: f32, r: usize, out: &mut impl Runs) -> bool {
@@ -47,18 +34,5 @@ neon_entry! {
             out.put(r, I, four!(Q => vmulq_n_f32(values[Q], factor)));
         });
         true
-    }
-}
-
-/// What the binary16 words are multiplied with: 256 times the multiplier, which is exact unless it overflows.
-pub(crate) fn factor(scale: f32) -> Option<f32> {
-    let wide = scale * 256.0;
-    (!wide.is_infinite() || scale.is_infinite()).then_some(wide)
-}
-
-/// Decodes any codes.
-pub(crate) fn portable(codes: &[u8], scale: f32, out: &mut [f32]) {
-    for (o, &c) in out.iter_mut().zip(codes) {
-        *o = e4m3::to_f32(c) * scale;
     }
 }

@@ -2,6 +2,8 @@
 
 use std::arch::aarch64::*;
 
+pub(crate) use crate::arch::decoders::{at, u16_at, u32_at};
+
 use crate::isa::neon_entry;
 
 /// Bit of each lane within the byte that holds the bits of eight lanes.
@@ -95,6 +97,12 @@ neon_entry! {
     #[inline]
     pub(crate) fn to_halves(v: float32x4_t) -> uint16x4_t {
         vreinterpret_u16_f16(vcvt_f16_f32(v))
+    }
+
+    /// The first lane.
+    #[inline]
+    pub(crate) fn lane_0(v: float32x4_t) -> f32 {
+        vgetq_lane_f32::<0>(v)
     }
 
     /// A binary16 word to four lanes of binary32, exactly.
@@ -210,22 +218,4 @@ neon_entry! {
     pub(crate) fn or(a: [uint8x16_t; 2], b: [uint8x16_t; 2]) -> [uint8x16_t; 2] {
         [vorrq_u8(a[0], b[0]), vorrq_u8(a[1], b[1])]
     }
-}
-
-/// `N` bytes at a constant offset of a block.
-#[inline(always)]
-pub(crate) fn at<const N: usize>(bytes: &[u8], offset: usize) -> &[u8; N] {
-    bytes[offset..offset + N].first_chunk().expect("the slice has N bytes")
-}
-
-/// Little-endian 16-bit word at an offset of a block.
-#[inline(always)]
-pub(crate) fn u16_at(bytes: &[u8], offset: usize) -> u16 {
-    u16::from_le_bytes(*at(bytes, offset))
-}
-
-/// Little-endian 32-bit word at an offset of a block.
-#[inline(always)]
-pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
-    u32::from_le_bytes(*at(bytes, offset))
 }

@@ -2,47 +2,11 @@
 
 use std::arch::x86_64::*;
 
-use ninfer_formats::{GroupCode, GroupedScheme};
-
 use super::prims::*;
-use crate::column16::{OFFSET_BY_ONE, last_group, shape};
+use crate::arch::decoders::grouped_rows;
+use crate::isa::avx2_entry;
 
-/// Decodes a row, or a run of whole groups of one with the row's end; `out` may end within a group.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-pub(crate) fn row(s: &GroupedScheme, base: &[u8], high: &[u8], scales: &[u8], out: &mut [f32]) {
-    match (s.bits, s.code) {
-        (2, GroupCode::OffsetByOne) => groups::<OFFSET_BY_ONE, 64>(s, base, high, scales, out),
-        (2, GroupCode::TwosComplement) => groups::<2, 128>(s, base, high, scales, out),
-        (4, _) => groups::<4, 64>(s, base, high, scales, out),
-        (5, _) => groups::<5, 64>(s, base, high, scales, out),
-        (6, _) => groups::<6, 64>(s, base, high, scales, out),
-        _ => groups::<8, 32>(s, base, high, scales, out),
-    }
-}
-
-/// [`row`] for one kind, with G values a group.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn groups<const KIND: u8, const G: usize>(
-    s: &GroupedScheme,
-    base: &[u8],
-    high: &[u8],
-    scales: &[u8],
-    out: &mut [f32],
-) {
-    let [_, b, h] = const { shape(KIND) };
-    let words = scales.as_chunks::<2>().0;
-    let (whole, tail) = out.as_chunks_mut::<G>();
-    let count = whole.len();
-    for (g, (out, word)) in whole.iter_mut().zip(words).enumerate() {
-        let d = _mm256_cvtss_f32(halves(u16::from_le_bytes(*word)));
-        group::<KIND>(&base[g * b..(g + 1) * b], &high[g * h..(g + 1) * h], d, 0, out);
-    }
-    if !tail.is_empty() {
-        last_group(s, &base[count * b..], &high[count * h..], &scales[2 * count..], tail);
-    }
-}
+grouped_rows!(avx2_entry);
 
 /// The values of a group, given its bytes in both planes.
 #[inline]

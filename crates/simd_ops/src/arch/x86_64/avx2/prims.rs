@@ -2,6 +2,8 @@
 
 use std::arch::x86_64::*;
 
+pub(crate) use crate::arch::decoders::{at, u16_at, u32_at};
+
 /// 32 bytes of binary32.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -59,6 +61,13 @@ pub(crate) fn load32(bytes: &[u8; 32]) -> __m256i {
 pub(crate) fn load8(bytes: &[u8; 8]) -> __m128i {
     // SAFETY: reads the 8 bytes of `bytes`; the instruction needs no alignment.
     unsafe { _mm_loadl_epi64(bytes.as_ptr().cast()) }
+}
+
+/// The first lane.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) fn lane_0(v: __m256) -> f32 {
+    _mm256_cvtss_f32(v)
 }
 
 /// A binary16 word to eight lanes of binary32, exactly (the instruction ignores the subnormal modes).
@@ -136,22 +145,4 @@ pub(crate) fn bits(word: u32) -> __m256i {
     let bit_of_lane = _mm256_set1_epi64x(0x8040_2010_0804_0201u64.cast_signed());
     let bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(word.cast_signed()), byte_of_lane);
     _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit_of_lane), bit_of_lane)
-}
-
-/// `N` bytes at a constant offset of a block.
-#[inline(always)]
-pub(crate) fn at<const N: usize>(bytes: &[u8], offset: usize) -> &[u8; N] {
-    bytes[offset..offset + N].first_chunk().expect("the slice has N bytes")
-}
-
-/// Little-endian 16-bit word at an offset of a block.
-#[inline(always)]
-pub(crate) fn u16_at(bytes: &[u8], offset: usize) -> u16 {
-    u16::from_le_bytes(*at(bytes, offset))
-}
-
-/// Little-endian 32-bit word at an offset of a block.
-#[inline(always)]
-pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
-    u32::from_le_bytes(*at(bytes, offset))
 }

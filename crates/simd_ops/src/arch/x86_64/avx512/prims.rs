@@ -2,6 +2,8 @@
 
 use std::arch::x86_64::*;
 
+pub(crate) use crate::arch::decoders::{at, u16_at, u32_at};
+
 /// 64 bytes of binary32.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
@@ -100,6 +102,13 @@ pub(crate) fn load_i32(values: &[i32; 16]) -> __m512i {
     unsafe { _mm512_loadu_si512(values.as_ptr().cast()) }
 }
 
+/// The first lane.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(crate) fn lane_0(v: __m512) -> f32 {
+    _mm512_cvtss_f32(v)
+}
+
 /// A binary16 word to sixteen lanes of binary32, exactly (the instruction ignores the subnormal modes).
 ///
 /// A broadcast, because an insertion into a register would wait for what was in it.
@@ -182,24 +191,6 @@ pub(crate) fn scaled(codes: __m128i, d: __m512) -> __m512 {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(crate) fn select(mask: __m512i, a: __m512i, b: __m512i) -> __m512i {
     _mm512_ternarylogic_epi32::<0xca>(mask, a, b)
-}
-
-/// `N` bytes at a constant offset of a block.
-#[inline(always)]
-pub(crate) fn at<const N: usize>(bytes: &[u8], offset: usize) -> &[u8; N] {
-    bytes[offset..offset + N].first_chunk().expect("the slice has N bytes")
-}
-
-/// Little-endian 16-bit word at an offset of a block.
-#[inline(always)]
-pub(crate) fn u16_at(bytes: &[u8], offset: usize) -> u16 {
-    u16::from_le_bytes(*at(bytes, offset))
-}
-
-/// Little-endian 32-bit word at an offset of a block.
-#[inline(always)]
-pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
-    u32::from_le_bytes(*at(bytes, offset))
 }
 
 /// The sixteen elements `16 * i..` of a block's output.
