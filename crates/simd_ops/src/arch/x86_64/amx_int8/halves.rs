@@ -125,36 +125,32 @@ avx512_vnni_entry! {
     #[inline]
     fn sums<const LINES: usize>(_: &Tiles, x: &[X; 2], codes: &[Line<Words>; LINES], out: &mut MaybeUninit<Sums>) {
         const { assert!(LINES == 16 || LINES == 32) };
+        macro_rules! tiles {
+            ($($step:literal)+) => {
+                asm!(
+                    "tileloadd tmm0, [{x} + {s64}*1]",
+                    "tileloadd tmm1, [{w} + {s64}*1]",
+                    "tilezero tmm2",
+                    "tdpbf16ps tmm2, tmm0, tmm1",
+                    $($step,)+
+                    x = in(reg) x.as_ptr(),
+                    w = in(reg) codes.as_ptr(),
+                    out = in(reg) out.as_mut_ptr(),
+                    s64 = in(reg) 64usize,
+                    options(nostack, preserves_flags),
+                )
+            };
+        }
         // SAFETY: reads the 1024 bytes of `x`, 64 a column, and those of `codes`, 1024 for each 16 lines, and writes the 1024
         // bytes of `out`. The tiles are configured so (`Tiles`) and used nowhere else.
         unsafe {
             if LINES == 16 {
-                asm!(
-                    "tileloadd tmm0, [{x} + {s64}*1]",
-                    "tileloadd tmm1, [{w} + {s64}*1]",
-                    "tilezero tmm2",
-                    "tdpbf16ps tmm2, tmm0, tmm1",
-                    "tilestored [{out} + {s64}*1], tmm2",
-                    x = in(reg) x.as_ptr(),
-                    w = in(reg) codes.as_ptr(),
-                    out = in(reg) out.as_mut_ptr(),
-                    s64 = in(reg) 64usize,
-                    options(nostack, preserves_flags),
-                );
+                tiles!("tilestored [{out} + {s64}*1], tmm2");
             } else {
-                asm!(
-                    "tileloadd tmm0, [{x} + {s64}*1]",
-                    "tileloadd tmm1, [{w} + {s64}*1]",
-                    "tileloadd tmm4, [{w} + {s64}*1 + 1024]",
-                    "tilezero tmm2",
-                    "tdpbf16ps tmm2, tmm0, tmm1",
-                    "tdpbf16ps tmm2, tmm0, tmm4",
-                    "tilestored [{out} + {s64}*1], tmm2",
-                    x = in(reg) x.as_ptr(),
-                    w = in(reg) codes.as_ptr(),
-                    out = in(reg) out.as_mut_ptr(),
-                    s64 = in(reg) 64usize,
-                    options(nostack, preserves_flags),
+                tiles!(
+                    "tileloadd tmm4, [{w} + {s64}*1 + 1024]"
+                    "tdpbf16ps tmm2, tmm0, tmm4"
+                    "tilestored [{out} + {s64}*1], tmm2"
                 );
             }
         }
