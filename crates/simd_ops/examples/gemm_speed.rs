@@ -4,8 +4,9 @@
 //!
 //! `least` and `median` are G operations a second (two a weight and column, quantising the activations included), taken
 //! in turns with the peaks of the same number of threads: independent chains of one instruction in registers. A8 is set
-//! against the 8-bit dot product of the token (`vpdpbusd` with 512 bits, or `vpmaddubsw`, `vpmaddwd`, `vpaddd` with
-//! 256 for `avx2`), A16 against `vfmadd` with the token's width. The ratio is of the least times, then of the medians.
+//! against the 8-bit dot product of the token (`vpdpbusd` with 512 bits, with 256 for `avx_vnni`, or `vpmaddubsw`,
+//! `vpmaddwd`, `vpaddd` with 256 for `avx2`), A16 against `vfmadd` with the token's width. The ratio is of the least times,
+//! then of the medians.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -62,6 +63,7 @@ mod peak {
     chains!(fma512, "vfmadd231ps", "zmm", "avx512f");
     chains!(fma256, "vfmadd231ps", "ymm", "avx2,fma");
     chains!(dot512, "vpdpbusd", "zmm", "avx512f,avx512vnni");
+    chains!(dot256, "{{vex}} vpdpbusd", "ymm", "avx2,avxvnni");
 
     /// Twelve times the three instructions that multiply and add bytes, for `rounds` rounds.
     #[target_feature(enable = "avx2")]
@@ -99,6 +101,7 @@ mod peak {
             (true, true) => (fma512, 12 * 32),
             (true, false) => (fma256, 12 * 16),
             (false, true) => (dot512, 12 * 128),
+            (false, false) if isa == ninfer_simd_ops::Isa::AvxVnni => (dot256, 12 * 64),
             (false, false) => (bytes256, 12 * 64),
         }
     }

@@ -9,11 +9,11 @@ use ninfer_simd_ops::isa::available;
 use ninfer_simd_ops::{Activations, Dispatch, Isa, Precision, Prepared, Width, Workspace, matmul};
 
 /// Tokens with A8 kernels of their own for one column and for up to [`MOST`] columns.
-const WITH_A8: &[Isa] = &[Isa::Avx2, Isa::Avx512Vnni, Isa::Neon, Isa::NeonDotprod];
+const WITH_A8: &[Isa] = &[Isa::Avx2, Isa::AvxVnni, Isa::Avx512Vnni, Isa::Neon, Isa::NeonDotprod];
 /// Tokens with A16 kernels of their own for one column and for a few.
 const WITH_A16: &[Isa] = &[Isa::Avx2, Isa::Avx512, Isa::Neon];
 /// Those with A8 kernels that have kernels for repacked weights.
-const REPACKED: &[Isa] = &[Isa::Avx2, Isa::Avx512Vnni];
+const REPACKED: &[Isa] = &[Isa::Avx2, Isa::AvxVnni, Isa::Avx512Vnni];
 
 /// Most columns of these kernels.
 const MOST: usize = if cfg!(target_arch = "x86_64") { 16 } else { 8 };

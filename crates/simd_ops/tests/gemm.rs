@@ -18,7 +18,7 @@ fn expected_kernel(isa: Isa, format: FormatId, precision: Precision, columns: us
         _ => 0,
     };
     match (isa, precision) {
-        (Isa::AvxVnni, _) => Isa::Avx2,
+        (Isa::AvxVnni, p) if direct || p == Precision::A16 => Isa::Avx2,
         (Isa::AmxInt8, Precision::A8) if columns < least => Isa::Avx512Vnni,
         (Isa::Avx512Vnni | Isa::AmxInt8, p) if direct || p == Precision::A16 => Isa::Avx512,
         (Isa::NeonDotprod | Isa::NeonI8mm, p) if direct || p == Precision::A16 => Isa::Neon,

@@ -85,6 +85,8 @@ pub(crate) fn kernels(isa: Isa, format: FormatId) -> Option<KernelSet> {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => Some(x86_64::avx2::kernels(format)),
         #[cfg(target_arch = "x86_64")]
+        Isa::AvxVnni => Some(x86_64::avx_vnni::kernels(format)),
+        #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => Some(x86_64::avx512::kernels(format)),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512Vnni => Some(x86_64::avx512_vnni::kernels(format)),

@@ -35,7 +35,7 @@ pub(crate) fn product<V: Vector, S: Codes>(
         &mut Chains<V::F>,
     ),
 ) {
-    memory.fill::<S>(x, columns.clone(), V::SIGNED);
+    memory.fill::<S>(x, columns.clone(), offset::<V, S>());
     memory.words.resize(S::UNITS * S::WORDS, Line::default());
     memory.halves.resize(S::UNITS * S::HALVES.len(), HalfLine::default());
     let Memory { x: activations, words, halves, rows: room, .. } = memory;
@@ -84,7 +84,7 @@ pub(crate) fn prepared<V: Vector, S: Codes>(
         &mut Chains<V::F>,
     ),
 ) {
-    memory.fill::<S>(x, columns.clone(), V::SIGNED);
+    memory.fill::<S>(x, columns.clone(), offset::<V, S>());
     let blocks = x.blocks();
     let units = blocks.div_ceil(S::BLOCKS);
     // The next tile's words lie behind those of each.
@@ -277,6 +277,16 @@ impl Column for Activation {
     }
 }
 
+/// The offset that the vectors' codes have.
+pub(super) const fn offset<V: Vector, S: Codes>() -> i32 {
+    if (V::SIGNED && S::RANGE > 127) || (V::SIGNS && S::SIGNS) { 0 } else { S::OFFSET }
+}
+
+/// Whether sums of turned rows come from [`Codes::weighed`].
+pub(super) const fn weighed<V: Vector, S: Codes>() -> bool {
+    V::HALF_WORDS && S::WEIGHED
+}
+
 /// What all columns' terms of a block have in common.
 #[derive(Clone, Copy)]
 pub(super) struct Term<F> {
@@ -312,7 +322,8 @@ pub(super) fn term<V: Vector, S: Codes, const B: usize>(
     }
     let (minima, dmin) = (S::minima::<V, B>(v, unit), d[1]);
     let raised = S::raised::<V, B>();
-    if raised != 0 {
+    // Weighed sums are not too great.
+    if raised != 0 && !weighed::<V, S>() {
         // Exact, and the sums are greater by the same power of two.
         d[0] = v.mul(d[0], v.floats(1.0 / (1 << raised) as f32));
     }
@@ -386,6 +397,14 @@ fn block<V: Vector, S: Codes, const B: usize>(
 ) {
     let codes = S::unpack::<V, B>(v, unit);
     let term = term::<V, S, B>(v, unit, scales);
+    if weighed::<V, S>() {
+        let weights = S::weights::<V, B>(v, unit);
+        for ((x, acc), min) in x.iter().zip(acc).zip(min) {
+            let sums = S::weighed::<V, B>(v, &codes, &weights, x);
+            add_weighed::<V, S>(v, &term, sums, x.d, acc, min);
+        }
+        return;
+    }
     for ((x, acc), min) in x.iter().zip(acc).zip(min) {
         let sums = S::sums::<V, B>(v, &codes, x);
         add::<V, S>(v, &term, sums, x.rest(), acc, min);

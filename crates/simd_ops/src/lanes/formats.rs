@@ -80,15 +80,25 @@ pub(crate) trait Codes: Turn {
     fn unpack_beside<V: Quads, const B: usize>(v: V, _unit: Unit<'_>) -> [V::I; 8] {
         [v.zero(); 8]
     }
-    /// Whether codes are magnitudes with signs: where vectors are [`Vector::SIGNED`], these go to the activations, and there is
+    /// Whether codes are magnitudes with signs: where vectors have [`Vector::SIGNS`], these go to the activations, and there is
     /// no offset.
     const SIGNS: bool = false;
     /// Whether [`Self::weighed`] is there: factors and minima of halves as half words, multiplied before anything is a float.
     const WEIGHED: bool = false;
+    /// The factors of the halves of a block and its minima, as half words.
+    #[inline(always)]
+    fn weights<V: Vector, const B: usize>(v: V, _unit: Unit<'_>) -> [V::I; 3] {
+        [v.zero(); 3]
+    }
     /// The sum of a block with the factors of its halves, and that of its minima, where vectors have
     /// [`Vector::HALF_WORDS`].
     #[inline(always)]
-    fn weighed<V: Vector, const B: usize>(v: V, _unit: Unit<'_>, _x: &super::Activation) -> [V::I; 2] {
+    fn weighed<V: Vector, const B: usize>(
+        v: V,
+        _w: &Self::Unpacked<V>,
+        _weights: &[V::I; 3],
+        _x: &super::Activation,
+    ) -> [V::I; 2] {
         [v.zero(); 2]
     }
     /// Whether [`super::Activation::eights`] are wanted.

@@ -47,7 +47,7 @@ const fn both<const N: usize>(grid: &[[i8; 8]; N]) -> [Table<8, N>; 2] {
 /// The one of both that the vector wants.
 #[inline(always)]
 fn of<V: Vector, const N: usize>(_v: V, tables: &'static [Table<8, N>; 2]) -> &'static [[u8; 8]; N] {
-    &tables[usize::from(V::SIGNED)].0
+    &tables[usize::from(V::SIGNS)].0
 }
 static XXS2: [Table<8, 256>; 2] = both(&IQ2_XXS);
 static XS2: [Table<8, 512>; 2] = both(&IQ2_XS);

@@ -31,19 +31,29 @@ impl Codes for Ggml<gguf::Q2K> {
 
     const WEIGHED: bool = true;
 
-    /// Sums of halves are at most 16 * 3 * 127 in magnitude.
     #[inline(always)]
-    fn weighed<V: Vector, const B: usize>(v: V, u: Unit<'_>, x: &Activation) -> [V::I; 2] {
-        let w = Self::unpack::<V, B>(v, u);
-        let (low, high) = ([w[0], w[1], w[2], w[3]], [w[4], w[5], w[6], w[7]]);
-        let [x_low, x_high] = *x.codes.as_chunks::<4>().0 else { return [v.zero(); 2] };
+    fn weights<V: Vector, const B: usize>(v: V, u: Unit<'_>) -> [V::I; 3] {
         let (s, at) = (u.word(v, B / 2), (B % 2 * 2) as u8);
         let factors = v.and(s, v.bytes(15));
-        let twice = |at: u8| [at, ZERO, at, ZERO];
-        let low = v.weigh(v.half_words(&low, &x_low), v.pick(factors, twice(at)));
-        let high = v.weigh(v.half_words(&high, &x_high), v.pick(factors, twice(at + 1)));
+        let factor = |at: u8| if V::LOWER { [at, ZERO, ZERO, ZERO] } else { [at, ZERO, at, ZERO] };
         let minima = v.pick(v.and(v.shift::<4>(s), v.bytes(15)), [at, ZERO, at + 1, ZERO]);
-        [v.plus_words(low, high), v.weigh(minima, v.ints(x.eights[0]))]
+        [v.pick(factors, factor(at)), v.pick(factors, factor(at + 1)), minima]
+    }
+
+    /// Sums of halves are at most 16 * 3 * 127 in magnitude.
+    #[inline(always)]
+    fn weighed<V: Vector, const B: usize>(
+        v: V,
+        w: &[V::I; 8],
+        weights: &[V::I; 3],
+        x: &Activation,
+    ) -> [V::I; 2] {
+        let (low, high) = ([w[0], w[1], w[2], w[3]], [w[4], w[5], w[6], w[7]]);
+        let [x_low, x_high] = *x.codes.as_chunks::<4>().0 else { return [v.zero(); 2] };
+        let raised = Self::raised::<V, B>();
+        let low = v.weigh(v.half_words(&low, &x_low, raised), weights[0]);
+        let high = v.weigh(v.half_words(&high, &x_high, raised), weights[1]);
+        [v.plus_words(low, high), v.weigh(weights[2], v.ints(x.eights[0]))]
     }
 
     const FOLDED: Option<f32> = Some(1.0);

@@ -172,10 +172,9 @@ pub(crate) struct Line<T>(pub T);
 pub(crate) struct HalfLine(pub Halves);
 
 impl Memory {
-    /// Lays out the activations of the columns.
-    pub(crate) fn fill<S: Codes>(&mut self, x: &Q8_1, columns: Range<usize>, signed: bool) {
+    /// Lays out the activations of the columns, for codes with this offset.
+    pub(crate) fn fill<S: Codes>(&mut self, x: &Q8_1, columns: Range<usize>, offset: i32) {
         let (blocks, width) = (x.blocks(), columns.len());
-        let offset = if signed && (S::RANGE > 127 || S::SIGNS) { 0 } else { S::OFFSET };
         self.x.clear();
         self.x.resize(blocks * width, Activation::default());
         for (i, t) in columns.enumerate() {

@@ -13,7 +13,7 @@
 
 use ninfer_formats::TensorView;
 
-use super::driver::{Column, add, add_weighed, finish, scales_of, term};
+use super::driver::{Column, add, add_weighed, finish, offset, scales_of, term, weighed};
 use super::formats::{Codes, Unit};
 use super::{Activation, HalfLine, Line, Memory, Places, ROWS, Rows, Turned, Vector, Words};
 use crate::arch::fetch_early;
@@ -177,12 +177,6 @@ pub(crate) trait Way<V: Vector, S: Codes> {
     fn sums<const B: usize>(v: V, unit: Unit<'_>, x: &Self::X) -> [V::I; 2];
 }
 
-/// Whether sums of turned rows come from [`Codes::weighed`].
-#[inline(always)]
-const fn weighed<V: Vector, S: Codes>() -> bool {
-    V::HALF_WORDS && S::WEIGHED
-}
-
 /// Rows are turned; for every format.
 pub(crate) struct Turning;
 
@@ -198,7 +192,7 @@ impl<V: Vector, S: Codes> Way<V, S> for Turning {
     #[inline(always)]
     fn sums<const B: usize>(v: V, unit: Unit<'_>, x: &Activation) -> [V::I; 2] {
         if weighed::<V, S>() {
-            return S::weighed::<V, B>(v, unit, x);
+            return S::weighed::<V, B>(v, &S::unpack::<V, B>(v, unit), &S::weights::<V, B>(v, unit), x);
         }
         S::sums::<V, B>(v, &S::unpack::<V, B>(v, unit), x)
     }
@@ -239,7 +233,7 @@ fn single<V: Vector, S: Codes>(
     out: &mut Tile<'_>,
     memory: &mut Memory,
 ) {
-    memory.fill::<S>(x, t..t + 1, V::SIGNED);
+    memory.fill::<S>(x, t..t + 1, offset::<V, S>());
     tiles::<V, S, Turning>(v, view, &memory.x, t, out, &mut memory.rows);
 }
 
@@ -484,7 +478,7 @@ pub(crate) fn single_prepared<V: Vector, S: Codes>(
     out: &mut Tile<'_>,
     memory: &mut Memory,
 ) {
-    memory.fill::<S>(x, t..t + 1, V::SIGNED);
+    memory.fill::<S>(x, t..t + 1, offset::<V, S>());
     let units = x.blocks().div_ceil(S::BLOCKS);
     for (tile, first) in (0..view.rows()).step_by(ROWS).enumerate() {
         let (mut acc, mut min) = ([[v.zeros()]; 2], [[v.zeros()]; 2]);

@@ -72,6 +72,8 @@ pub(crate) trait Vector: Copy {
     const LANES: usize;
     /// Whether sums of codes of more than 7 bits are formed from signed codes, which need no start value.
     const SIGNED: bool;
+    /// Whether signs of entries of eight values are given to the activations, so that there is no offset.
+    const SIGNS: bool;
 
     fn zero(self) -> Self::I;
     fn zeros(self) -> Self::F;
@@ -121,8 +123,10 @@ pub(crate) trait Vector: Copy {
     ) -> Self::I;
     /// Whether [`Self::half_words`] and [`Self::weigh`] are there.
     const HALF_WORDS: bool = false;
-    /// As [`Self::dots`] of four words of codes up to 3, as two half words.
-    fn half_words(self, _w: &[Self::I; 4], _x: &[[i8; 4]; 4]) -> Self::I {
+    /// Whether [`Self::half_words`] are not two but one, and the upper one means nothing.
+    const LOWER: bool = false;
+    /// As [`Self::dots`] of four words of codes up to 3, as two half words; the codes lie `raised` bits too high.
+    fn half_words(self, _w: &[Self::I; 4], _x: &[[i8; 4]; 4], _raised: u32) -> Self::I {
         self.zero()
     }
     /// Sums of the products of two half words each.
@@ -141,7 +145,7 @@ pub(crate) trait Vector: Copy {
     fn entries8<const N: usize>(self, table: &[[u8; 8]; N], index: Self::I) -> Self::Entry;
     /// The bits of four bytes of every lane as signs of four entries.
     fn signs(self, words: Self::I) -> Self::Signs;
-    /// `128 - w` for the bytes with a sign, or `-w` if the vector is [`Self::SIGNED`]; `entry` below 4.
+    /// `128 - w` for the bytes with a sign, or `-w` if the vector has [`Self::SIGNS`]; `entry` below 4.
     fn negate8(self, w: Self::Entry, signs: Self::Signs, entry: usize) -> Self::Entry;
     /// As [`Self::dots`], for the entries `FROM..TO` of four, whose bytes are at most `range` in magnitude; if `signs`, they
     /// come from [`Self::negate8`].

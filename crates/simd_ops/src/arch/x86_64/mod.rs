@@ -4,6 +4,7 @@ pub(crate) mod amx_int8;
 pub(crate) mod avx2;
 pub(crate) mod avx512;
 pub(crate) mod avx512_vnni;
+pub(crate) mod avx_vnni;
 mod lanes;
 
 pub(in crate::arch::x86_64) use crate::panel::a8_sources;

@@ -5,8 +5,9 @@ mod along;
 mod column;
 mod decode;
 pub(crate) mod encode;
+pub(in crate::arch::x86_64) mod entries;
 mod fp8_row;
-mod gemm;
+pub(in crate::arch::x86_64) mod gemm;
 pub(in crate::arch::x86_64) mod gemm_a16;
 pub(in crate::arch::x86_64) mod gguf_absmax;
 mod gguf_iq;
@@ -17,19 +18,22 @@ mod lanes;
 mod nvfp4;
 pub(crate) mod prims;
 mod search;
-mod turned;
+pub(in crate::arch::x86_64) mod turned;
 
 use ninfer_formats::FormatId;
 
 use crate::arch::x86_64::a8_sources;
 use crate::kernels::{A8Fn, Common, KernelSet, PreparedFn, Products};
 use crate::lanes::lane_formats;
+use entries::{few, one, one_q6_k, prepared};
 use gemm::many;
-use turned::{few, one, prepared};
 
 /// The entries of a format.
 pub(crate) fn kernels(format: FormatId) -> KernelSet {
-    let one = along::entry(format).or_else(|| lane_formats!(format, one, A8Fn));
+    let one = match format {
+        FormatId::GgufQ6K => Some(one_q6_k as A8Fn),
+        _ => lane_formats!(format, one, A8Fn),
+    };
     let few = lane_formats!(format, few, A8Fn);
     let prepared = lane_formats!(format, prepared, PreparedFn);
     KernelSet {

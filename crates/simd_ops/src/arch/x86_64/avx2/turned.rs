@@ -1,79 +1,13 @@
-//! A8 products of one or a few columns: the vectors of [`crate::lanes`], and its entries.
+//! A8 products of one or a few columns: the vectors of [`crate::lanes`].
 
 use std::arch::x86_64::*;
-use std::ops::Range;
-
-use ninfer_formats::TensorView;
 
 use crate::arch::x86_64::lanes::{pattern, places};
-use crate::isa::avx2_entry;
-use crate::kernels::Scratch;
-use crate::lanes::{
-    self, Activation, Chains, Codes, HalfLine, Halves, Lay, Line, Places, Quads, Turned, Vector, Words, safe,
-};
-use crate::q8_1::Q8_1;
-use crate::tile::Tile;
+use crate::lanes::{HalfLine, Halves, Line, Places, Quads, Vector, Words, safe};
 
-/// 256-bit vectors.
+/// 256-bit vectors, with integer dot products if `VNNI`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Avx2(pub(super) ());
-
-avx2_entry! {
-    /// One column or a few; see [`crate::kernels::A8Fn`].
-    pub(super) fn few<S: Codes>(
-        view: &TensorView<'_>, x: &Q8_1, columns: Range<usize>, out: &mut Tile<'_>, scratch: &mut Scratch,
-    ) {
-        // Unpacking once saves less than the loop for one column does; the magnitudes of signed codes cost every column.
-        let by_one = if S::LAY == Lay::Turned { 1 } else if S::RANGE > 127 { 4 } else { 3 };
-        if columns.len() <= by_one {
-            for t in columns {
-                lanes::single_beside::<_, S>(Avx2(()), view, x, t, out, &mut scratch.lanes);
-            }
-            return;
-        }
-        let step = |w: &[_], h: &[_], x: &[_], n, ahead, acc: &mut _, min: &mut _| chunk::<S>(w, h, x, n, ahead, acc, min);
-        lanes::product::<_, S>(Avx2(()), view, x, columns, out, &mut scratch.lanes, step);
-    }
-
-    /// One column; see [`crate::kernels::A8Fn`].
-    pub(super) fn one<S: Codes>(
-        view: &TensorView<'_>, x: &Q8_1, columns: Range<usize>, out: &mut Tile<'_>, scratch: &mut Scratch,
-    ) {
-        for t in columns {
-            lanes::single_beside::<_, S>(Avx2(()), view, x, t, out, &mut scratch.lanes);
-        }
-    }
-
-    /// See [`crate::kernels::PreparedFn`].
-    pub(super) fn prepared<S: Codes>(
-        view: &TensorView<'_>,
-        turned: Turned<'_>,
-        x: &Q8_1,
-        columns: Range<usize>,
-        out: &mut Tile<'_>,
-        scratch: &mut Scratch,
-    ) {
-        if columns.len() == 1 {
-            return lanes::single_prepared::<_, S>(Avx2(()), view, turned, x, columns.start, out, &mut scratch.lanes);
-        }
-        let step = |w: &[_], h: &[_], x: &[_], n, ahead, acc: &mut _, min: &mut _| chunk::<S>(w, h, x, n, ahead, acc, min);
-        lanes::prepared::<_, S>(Avx2(()), view, turned, x, columns, out, &mut scratch.lanes, step);
-    }
-
-    /// The large part, once for both.
-    #[inline(never)]
-    fn chunk<S: Codes>(
-        words: &[Line<Words>],
-        halves: &[HalfLine],
-        x: &[Activation],
-        columns: usize,
-        ahead: usize,
-        acc: &mut Chains<__m256>,
-        min: &mut Chains<__m256>,
-    ) {
-        lanes::chunk::<_, S>(Avx2(()), words, halves, x, columns, ahead, acc, min);
-    }
-}
+pub(in crate::arch::x86_64) struct Avx2<const VNNI: bool>(pub(in crate::arch::x86_64) ());
 
 /// For entry `e`: byte `e` of the low nibbles of each row four times, and of the high ones.
 const SIGNS_OF: [[u8; 16]; 4] = {
@@ -92,7 +26,7 @@ const SIGN: [u8; 16] = [1, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255
 
 /// Entries of eight values of eight rows: of rows 0, 1, 4 and 5, and of the others.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(in crate::arch::x86_64) struct Entry {
     /// Bytes, or their magnitudes.
     bytes: [__m256i; 2],
     /// 1 or -1, if they have signs.
@@ -105,6 +39,13 @@ pub(super) unsafe fn load<T>(of: &T) -> __m256i {
     const { assert!(size_of::<T>() == 32) };
     // SAFETY: reads the 32 bytes of `of`; the caller has the features.
     unsafe { _mm256_loadu_si256(std::ptr::from_ref(of).cast()) }
+}
+
+/// The same four activations in every word.
+#[inline(always)]
+unsafe fn four(x: &[i8; 4]) -> __m256i {
+    // SAFETY: reads four bytes; the caller has the features.
+    unsafe { _mm256_set1_epi32(std::ptr::from_ref(x).cast::<i32>().read_unaligned()) }
 }
 
 #[inline(always)]
@@ -140,6 +81,13 @@ unsafe fn both_rows(x: &[i8; 16]) -> __m256i {
     unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(x.as_ptr().cast())) }
 }
 
+/// The same four words in both lanes.
+#[inline(always)]
+unsafe fn both(words: &[i32; 4]) -> __m256i {
+    // SAFETY: reads the 16 bytes of `words`; the caller has the features.
+    unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(words.as_ptr().cast())) }
+}
+
 /// Whether sums of at most `most` of two half words each are left in half words until they are joined.
 const fn in_halves(most: i32) -> bool {
     most <= 2 * 32767
@@ -160,11 +108,11 @@ unsafe fn add_pairs(most: i32, a: __m256i, b: __m256i) -> __m256i {
 
 /// The first two and the last two of four sums of rows' lanes, as [`Quads::join`] wants them.
 #[inline(always)]
-unsafe fn first_sums(sums: [__m256i; 4], most: i32) -> [__m256i; 2] {
+unsafe fn first_sums<const VNNI: bool>(sums: [__m256i; 4], most: i32) -> [__m256i; 2] {
     // SAFETY: the caller has the features.
     unsafe {
         let mut sums = sums;
-        if in_halves(most) {
+        if !VNNI && in_halves(most) {
             let ones = _mm256_set1_epi16(1);
             for sum in &mut sums {
                 *sum = _mm256_madd_epi16(*sum, ones);
@@ -175,8 +123,8 @@ unsafe fn first_sums(sums: [__m256i; 4], most: i32) -> [__m256i; 2] {
     }
 }
 
-impl Quads for Avx2 {
-    const LATE: bool = true;
+impl<const VNNI: bool> Quads for Avx2<VNNI> {
+    const LATE: bool = !VNNI;
 
     #[inline(always)]
     unsafe fn lay_at(self, rows: Places, out: &mut [Line<Words>; 4]) {
@@ -197,16 +145,22 @@ impl Quads for Avx2 {
     }
 
     safe! {
-        fn dot(self, _start: &[i32; 4], w: __m256i, x: &[i8; 16], range: u32, most: i32) -> __m256i {
+        fn dot(self, start: &[i32; 4], w: __m256i, x: &[i8; 16], range: u32, most: i32) -> __m256i {
             let x = both_rows(x);
+            if VNNI {
+                return _mm256_dpbusd_avx_epi32(both(start), w, x);
+            }
             let two = if range > 127 { signed_pairs(w, x) } else { _mm256_maddubs_epi16(w, x) };
             if in_halves(most) { two } else { _mm256_madd_epi16(two, _mm256_set1_epi16(1)) }
         }
         fn dot_two(
-            self, _start: &[i32; 4], w: [__m256i; 2], x: &[[i8; 16]; 2], range: u32, most: i32
+            self, start: &[i32; 4], w: [__m256i; 2], x: &[[i8; 16]; 2], range: u32, most: i32
         ) -> __m256i {
             let ones = _mm256_set1_epi16(1);
             let (first, last) = (both_rows(&x[0]), both_rows(&x[1]));
+            if VNNI {
+                return _mm256_dpbusd_avx_epi32(_mm256_dpbusd_avx_epi32(both(start), w[0], first), w[1], last);
+            }
             let [a, b] = if range > 127 {
                 [signed_pairs(w[0], first), signed_pairs(w[1], last)]
             } else {
@@ -227,11 +181,11 @@ impl Quads for Avx2 {
         }
         fn pick_16(self, words: __m256i, from: &[u8; 16]) -> __m256i { _mm256_shuffle_epi8(words, twice(from)) }
         fn join(self, sums: [__m256i; 4], most: i32) -> __m256i {
-            let [first, last] = first_sums(sums, most);
+            let [first, last] = first_sums::<VNNI>(sums, most);
             add_pairs(most.saturating_mul(2), first, last)
         }
         fn join_pairs(self, sums: [__m256i; 4], most: i32) -> [__m256i; 2] {
-            let [first, last] = first_sums(sums, most);
+            let [first, last] = first_sums::<VNNI>(sums, most);
             let (first, last) = (_mm256_castsi256_ps(first), _mm256_castsi256_ps(last));
             [
                 _mm256_castps_si256(_mm256_shuffle_ps::<0x88>(first, last)),
@@ -263,15 +217,17 @@ unsafe fn words_of(rows: Places, part: usize) -> __m256i {
     unsafe { _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(four!(0)), four!(4)) }
 }
 
-impl Vector for Avx2 {
+impl<const VNNI: bool> Vector for Avx2<VNNI> {
     type I = __m256i;
     type F = __m256;
     /// Low and high nibbles in turns of rows 0, 1, 4 and 5, and of the others.
     type Signs = [__m256i; 2];
     type Entry = Entry;
     const LANES: usize = 8;
-    const SIGNED: bool = true;
+    const SIGNED: bool = !VNNI;
+    const SIGNS: bool = true;
     const HALF_WORDS: bool = true;
+    const LOWER: bool = VNNI;
 
     safe! {
         fn zero(self) -> __m256i { _mm256_setzero_si256() }
@@ -340,8 +296,14 @@ impl Vector for Avx2 {
         ) -> __m256i {
             let ones = _mm256_set1_epi16(1);
             let (mut acc, mut pairs) = (acc, _mm256_setzero_si256());
+            if VNNI {
+                for j in FROM..TO {
+                    acc = _mm256_dpbusd_avx_epi32(acc, w[j], four(&x[j]));
+                }
+                return acc;
+            }
             for j in FROM..TO {
-                let x = _mm256_set1_epi32(std::ptr::from_ref(&x[j]).cast::<i32>().read_unaligned());
+                let x = four(&x[j]);
                 if RANGE > 127 {
                     pairs = signed_pairs(w[j], x);
                     acc = _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, ones));
@@ -357,13 +319,17 @@ impl Vector for Avx2 {
             }
             acc
         }
-        fn half_words(self, w: &[__m256i; 4], x: &[[i8; 4]; 4]) -> __m256i {
+        fn half_words(self, w: &[__m256i; 4], x: &[[i8; 4]; 4], raised: u32) -> __m256i {
             let mut sums = _mm256_setzero_si256();
             for (&w, x) in w.iter().zip(x) {
-                let x = _mm256_set1_epi32(std::ptr::from_ref(x).cast::<i32>().read_unaligned());
-                sums = _mm256_add_epi16(sums, _mm256_maddubs_epi16(w, x));
+                sums = if VNNI {
+                    _mm256_dpbusd_avx_epi32(sums, w, four(x))
+                } else {
+                    _mm256_add_epi16(sums, _mm256_maddubs_epi16(w, four(x)))
+                };
             }
-            sums
+            // What comes from above the word does not reach the lower half.
+            if raised == 0 { sums } else { _mm256_srlv_epi32(sums, _mm256_set1_epi32(raised.cast_signed())) }
         }
         fn weigh(self, a: __m256i, b: __m256i) -> __m256i { _mm256_madd_epi16(a, b) }
         fn plus_words(self, a: __m256i, b: __m256i) -> __m256i { _mm256_add_epi32(a, b) }
@@ -414,6 +380,10 @@ impl Vector for Avx2 {
                     let x: &[[i8; 4]; 2] = &x.as_chunks::<2>().0[e];
                     let x = _mm256_set1_epi64x(std::ptr::from_ref(x).cast::<i64>().read_unaligned());
                     let x = if signs { _mm256_sign_epi8(x, w[e].signs[i]) } else { x };
+                    if VNNI {
+                        sums[i] = _mm256_dpbusd_avx_epi32(sums[i], w[e].bytes[i], x);
+                        continue;
+                    }
                     let two = _mm256_maddubs_epi16(w[e].bytes[i], x);
                     let n = (e - FROM) % held;
                     pairs = if n == 0 { two } else { _mm256_add_epi16(pairs, two) };

@@ -239,6 +239,7 @@ impl Vector for Vnni {
     type Entry = [__m512i; 2];
     const LANES: usize = 16;
     const SIGNED: bool = false;
+    const SIGNS: bool = false;
 
     safe! {
         fn zero(self) -> __m512i { _mm512_setzero_si512() }
