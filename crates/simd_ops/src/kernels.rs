@@ -337,8 +337,12 @@ fn a8_by_few(isa: Isa, format: FormatId, columns: usize) -> bool {
             7
         }
         _ if isa >= Isa::Avx512Vnni => return columns < 12 && columns != 8,
+        // Panels take the minima of halves in a pass of their own, which costs as much as the products.
+        Scheme::Gguf(K::Q2K) if isa <= Isa::AvxVnni => columns,
         Scheme::Gguf(K::Q2K | K::Q3K | K::Q4K | K::Q5K | K::Q6K) => 2 * FEW,
         Scheme::Gguf(K::Q8_0 | K::Q4_0 | K::Q5_0 | K::Q2_0) => FEW,
+        Scheme::Gguf(_) if isa == Isa::AvxVnni => 3 * FEW,
+        Scheme::Nvfp4 if isa == Isa::AvxVnni => 4 * FEW,
         Scheme::Gguf(_) => 4 * FEW,
         _ => FEW,
     };

@@ -34,8 +34,11 @@ fn few(isa: Isa, format: FormatId, precision: Precision, columns: usize) -> usiz
         (Precision::A16, _) | (_, Scheme::Direct(_) | Scheme::RowScaled(_)) => 8,
         _ if isa == Isa::AmxInt8 && expected_kernel(isa, format, precision, columns) == isa => 7,
         _ if isa >= Isa::Avx512Vnni => 11,
+        (_, Scheme::Gguf(K::Q2K)) if matches!(isa, Isa::Avx2 | Isa::AvxVnni) => usize::MAX,
         (_, Scheme::Gguf(K::Q2K | K::Q3K | K::Q4K | K::Q5K | K::Q6K)) => 32,
+        (_, Scheme::Nvfp4) if isa == Isa::AvxVnni => 64,
         (_, Scheme::Gguf(K::Q8_0 | K::Q4_0 | K::Q5_0 | K::Q2_0) | Scheme::Grouped(_) | Scheme::Nvfp4) => 16,
+        _ if isa == Isa::AvxVnni => 48,
         (_, Scheme::Gguf(_)) => 64,
     }
 }

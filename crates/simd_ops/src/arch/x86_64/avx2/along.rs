@@ -1,12 +1,29 @@
 //! A8 products of one column with rows that are read along: ggml's K types.
 
 use std::arch::x86_64::*;
+use std::ops::Range;
 
+use ninfer_formats::TensorView;
 use ninfer_formats::codec::gguf::{self, fields};
 
 use super::turned::{Avx2, load};
 use crate::arch::opaque;
-use crate::lanes::{Along, Ggml, Lengthwise, Line, ROWS, Words};
+use crate::isa::avx2_entry;
+use crate::kernels::Scratch;
+use crate::lanes::{self, Along, Ggml, Lengthwise, Line, ROWS, Words};
+use crate::q8_1::Q8_1;
+use crate::tile::Tile;
+
+avx2_entry! {
+    /// One column; see [`crate::kernels::A8Fn`].
+    pub(super) fn one_q6_k(
+        view: &TensorView<'_>, x: &Q8_1, columns: Range<usize>, out: &mut Tile<'_>, scratch: &mut Scratch,
+    ) {
+        for t in columns {
+            lanes::along::<_, Ggml<gguf::Q6K>>(Avx2::<false>(()), view, x, t, out, &mut scratch.lanes);
+        }
+    }
+}
 
 /// A shuffle of bytes that is one: written as a constant, some become two or three others.
 #[inline(always)]
@@ -26,36 +43,22 @@ static FACTORS: [u8; 32] = {
     out
 };
 
-/// Half words `2 p` and `2 p + 1` of each lane, `bytes` of each in turns.
-const fn turns(bytes: usize) -> [[u8; 32]; 4] {
+/// Half words `2 p` and `2 p + 1` of each lane, each twice, and that again.
+static TURNS: [[u8; 32]; 4] = {
     let mut out = [[0; 32]; 4];
     let mut i = 0;
     while i < 128 {
-        out[i / 32][i % 32] = (i / 32 * 4 + i / bytes % 2 * 2 + i % 2) as u8;
+        out[i / 32][i % 32] = (i / 32 * 4 + i % 8 / 4 * 2 + i % 2) as u8;
         i += 1;
     }
     out
-}
-static TURNS: [[u8; 32]; 4] = turns(4);
-/// For dot products.
-static DOT_TURNS: [[u8; 32]; 4] = turns(8);
+};
 
 /// The sums of neighbouring words' half words of `a` and `b`, two of `a` and two of `b` in turns.
 #[inline(always)]
 unsafe fn add_words(a: __m256i, b: __m256i) -> __m256i {
     // SAFETY: the caller has the features.
     unsafe { _mm256_add_epi16(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b)) }
-}
-
-/// The sums of neighbouring words in each half: two of `a` and two of `b` in turns.
-#[inline(always)]
-unsafe fn add_neighbours(a: __m256i, b: __m256i) -> __m256i {
-    // SAFETY: the caller has the features.
-    unsafe {
-        let (a, b) = (_mm256_castsi256_ps(a), _mm256_castsi256_ps(b));
-        let (even, odd) = (_mm256_shuffle_ps::<0x88>(a, b), _mm256_shuffle_ps::<0xdd>(a, b));
-        _mm256_add_epi32(_mm256_castps_si256(even), _mm256_castps_si256(odd))
-    }
 }
 
 /// Both lanes of each added: those of `a`, then those of `b`.
@@ -110,7 +113,7 @@ unsafe fn turn(r: [__m256i; 8]) -> [__m256i; 8] {
 /// Implements [`Lengthwise`] by the function of a row's unit.
 macro_rules! lengthwise {
     ($kind:ident, |$unit:ident, $x:ident| $row:block) => {
-        impl<const VNNI: bool> Lengthwise<Ggml<gguf::$kind>> for Avx2<VNNI> {
+        impl Lengthwise<Ggml<gguf::$kind>> for Avx2<false> {
             #[inline(always)]
             unsafe fn row(self, $unit: *const u8, $x: &Along) -> __m256i {
                 // SAFETY: all reads are inside the unit, by the caller's promise, or of `x`; whoever made the token has
@@ -157,26 +160,16 @@ lengthwise! { Q6K, |unit, x| {
         let mut sums = [h; 4];
         for i in 0..4 {
             let codes = _mm256_or_si256(_mm256_and_si256(low[i], nibble), _mm256_and_si256(high[i], two));
-            let x = x_of(x, 4 * n + i);
-            sums[i] = if VNNI {
-                _mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), codes, x)
-            } else {
-                _mm256_maddubs_epi16(codes, x)
-            };
+            sums[i] = _mm256_maddubs_epi16(codes, x_of(x, 4 * n + i));
         }
         // At most 63 * 127 in magnitude for each code: four of them fit half words.
         let mut pairs = [h; 2];
         for p in 0..2 {
-            let (a, b) = (sums[2 * p], sums[2 * p + 1]);
-            let fours = if VNNI { _mm256_packs_epi32(a, b) } else { add_words(a, b) };
-            let turns = if VNNI { &DOT_TURNS } else { &TURNS };
-            pairs[p] = _mm256_madd_epi16(fours, shuffled(factors, &turns[2 * n + p]));
+            let factors = shuffled(factors, &TURNS[2 * n + p]);
+            pairs[p] = _mm256_madd_epi16(add_words(sums[2 * p], sums[2 * p + 1]), factors);
         }
-        halves[n] = if VNNI {
-            add_neighbours(pairs[0], pairs[1])
-        } else {
-            _mm256_add_epi32(_mm256_unpacklo_epi64(pairs[0], pairs[1]), _mm256_unpackhi_epi64(pairs[0], pairs[1]))
-        };
+        halves[n] =
+            _mm256_add_epi32(_mm256_unpacklo_epi64(pairs[0], pairs[1]), _mm256_unpackhi_epi64(pairs[0], pairs[1]));
     }
     // The codes were 32 too large.
     _mm256_sub_epi32(add_both(halves), offsets::<5>(scales, x))

@@ -11,10 +11,9 @@ macro_rules! with_lanes {
         use std::ops::Range;
 
         use ninfer_formats::TensorView;
-        use ninfer_formats::codec::gguf;
 
         use $crate::kernels::Scratch;
-        use $crate::lanes::{self, Activation, Chains, Codes, Ggml, HalfLine, Line, Turned, Words};
+        use $crate::lanes::{self, Activation, Chains, Codes, HalfLine, Line, Turned, Words};
         use $crate::q8_1::Q8_1;
         use $crate::tile::Tile;
 
@@ -68,26 +67,19 @@ macro_rules! with_lanes {
             ) {
                 lanes::chunk::<_, S>($token, words, halves, x, columns, ahead, acc, min);
             }
-
-            /// One column of `q6_k`, along its rows; see [`crate::kernels::A8Fn`].
-            pub(in crate::arch::x86_64) fn one_q6_k(
-                view: &TensorView<'_>, x: &Q8_1, columns: Range<usize>, out: &mut Tile<'_>, scratch: &mut Scratch,
-            ) {
-                for t in columns {
-                    lanes::along::<_, Ggml<gguf::Q6K>>($token, view, x, t, out, &mut scratch.lanes);
-                }
-            }
         }
     };
 }
 pub(in crate::arch::x86_64) use with_lanes;
 
-/// Unpacking once saves less than the loop for one column does; the magnitudes of signed codes cost every column.
+/// Unpacking once saves less than the loop for one column does, but where halves or minima cost that one more; the magnitudes
+/// of signed codes cost every column.
 const fn by_one<S: Codes>() -> usize {
     match S::LAY {
         lanes::Lay::Turned => 1,
+        _ if S::SPLIT || S::MINIMUM => 1,
         _ if S::RANGE > 127 => 4,
-        _ => 3,
+        _ => 2,
     }
 }
 

@@ -25,7 +25,8 @@ use ninfer_formats::FormatId;
 use crate::arch::x86_64::a8_sources;
 use crate::kernels::{A8Fn, Common, KernelSet, PreparedFn, Products};
 use crate::lanes::lane_formats;
-use entries::{few, one, one_q6_k, prepared};
+use along::one_q6_k;
+use entries::{few, one, prepared};
 use gemm::many;
 
 /// The entries of a format.
@@ -36,10 +37,15 @@ pub(crate) fn kernels(format: FormatId) -> KernelSet {
     };
     let few = lane_formats!(format, few, A8Fn);
     let prepared = lane_formats!(format, prepared, PreparedFn);
+    let many = match format {
+        // Sixteen columns at a time are faster for any number.
+        FormatId::GgufQ2K => None,
+        _ => a8_sources!(format, many),
+    };
     KernelSet {
         decode: Some(decode::entry(format.scheme())),
         a16: Products { one: column::entry(format), ..gemm_a16::entries(format) },
-        a8: Products { one, few, many: a8_sources!(format, many) },
+        a8: Products { one, few, many },
         prepared,
     }
 }
