@@ -87,6 +87,23 @@ def output(out: Any, dtype: np.dtype[Any], shape: tuple[int, ...], *inputs: AnyA
     return plain
 
 
+def shaped(array: AnyArray, shape: tuple[int, ...], what: str) -> AnyArray:
+    """The array in this shape. :class:`ShapeError`, which begins with ``what``, if numpy has no arrays like
+    it: files may hold shapes of more dimensions than numpy knows, and empty tensors with dimensions beyond
+    any memory.
+    """
+    try:
+        return array.reshape(shape)
+    except ValueError as error:
+        raise no_array(shape, what, error) from None
+
+
+def no_array(shape: tuple[int, ...], what: str, error: Exception) -> ShapeError:
+    """The error of a shape of which numpy has no arrays."""
+    said = str(shape) if len(shape) <= 8 else f"of {len(shape)} dimensions"
+    return ShapeError(f"{what}: numpy has no arrays of the shape {said} ({error})")
+
+
 def payload_array(buffer: Any) -> U8:
     """Any bytes-like object or array as a read-only 1-D uint8 array over the same memory.
 

@@ -87,6 +87,8 @@ def path_text(path: str | bytes | os.PathLike[str]) -> str:
 @contextlib.contextmanager
 def new_file(path: str, force: bool = False, hint: str = "") -> Iterator[str]:
     """A temporary name beside ``path`` that becomes ``path`` if all goes well, and disappears otherwise."""
+    if not path:
+        raise FileNotFoundError("a file to write has an empty name")
     if not force and os.path.lexists(path):
         raise FileExistsError(f"{path}: the file exists{hint}")
     # A rename would put a file in the place of /dev/null, for every program of the machine.

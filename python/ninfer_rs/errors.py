@@ -135,5 +135,7 @@ def naming(name: str | None) -> Iterator[None]:
         yield
     except NinferError as error:
         if name is not None:
-            error.args = (f'tensor "{name}": {error.args[0]}', *error.args[1:])
+            from ._files import printable  # which needs this module
+
+            error.args = (f'tensor "{printable(name)}": {error.args[0]}', *error.args[1:])
         raise

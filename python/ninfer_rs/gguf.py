@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from . import _native
-from ._arrays import BFLOAT16, U8, AnyArray, contiguous, payload_array
+from ._arrays import BFLOAT16, U8, AnyArray, contiguous, payload_array, shaped
 from ._files import decode_name, encode_name, not_found, path_text, printable
 from ._gguf_metadata import NUMBERS, Metadata, MetadataArray, OpenFile
 from .errors import ShapeError, UnsupportedError, naming
@@ -151,7 +151,8 @@ class GgufTensor:
         """
         data = self._data()
         rows, _ = self._row[8]
-        return data.reshape(rows, data.size // rows) if rows else data.reshape(0, 0)
+        shape = (rows, data.size // rows) if rows else (0, 0)
+        return shaped(data, shape, f'tensor "{printable(self.name)}"')
 
     def array(self) -> AnyArray:
         """A tensor of plain numbers as a read-only numpy array of its shape, without copying.
@@ -174,7 +175,7 @@ class GgufTensor:
         return self._numbers(_PLAIN[self.type_name])
 
     def _numbers(self, dtype: str) -> AnyArray:
-        array = self._data().view(dtype).reshape(self.shape)
+        array = shaped(self._data().view(dtype), self.shape, f'tensor "{printable(self.name)}"')
         return array.view(array.dtype.newbyteorder("=")) if np.little_endian else contiguous(array)
 
     def tensor(self) -> Tensor:

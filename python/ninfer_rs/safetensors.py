@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _native
-from ._arrays import U8, AnyArray, contiguous
+from ._arrays import U8, AnyArray, contiguous, no_array, shaped
 from ._files import Mapped, not_found, path_text, printable
 from .errors import ShapeError, UnsupportedError, naming
 from .registry import BY_INDEX, Format
@@ -132,9 +132,10 @@ class StoredTensor:
         code = _PLAIN.get(self.dtype) or _EXTRA.get(self.dtype, ("", ""))[0]
         if not code:
             raise UnsupportedError(
-                f'tensor "{printable(self.name)}": {self.dtype} has no numpy dtype; its bytes are data'
+                f'tensor "{printable(self.name)}": {printable(self.dtype)} has no numpy dtype; '
+                "its bytes are data"
             )
-        array = self.data.view(code).reshape(self.shape)
+        array = shaped(self.data.view(code), self.shape, f'tensor "{printable(self.name)}"')
         return array.view(array.dtype.newbyteorder("=")) if np.little_endian else contiguous(array)
 
     def array(self) -> AnyArray:
@@ -146,7 +147,7 @@ class StoredTensor:
         return words if dtype is None else words.view(dtype)
 
     def __repr__(self) -> str:
-        return f"<StoredTensor {printable(self.name)!r} {self.dtype} {self.shape}>"
+        return f"<StoredTensor {printable(self.name)!r} {printable(self.dtype)} {self.shape}>"
 
 
 class SafetensorsTensor:
@@ -193,7 +194,7 @@ class SafetensorsTensor:
     @property
     def reason(self) -> str | None:
         """Why an unsupported tensor cannot be read; None for others."""
-        return self._row[4]
+        return None if self._row[4] is None else printable(self._row[4])
 
     @property
     def companions(self) -> tuple[str, ...]:
@@ -244,7 +245,8 @@ class SafetensorsTensor:
             raise UnsupportedError(f"{self._file.path} is closed")
         if self.content not in contents:
             why = f": {self.reason}" if self.reason else f"; its content is {self.content}"
-            raise UnsupportedError(f'tensor "{printable(self.name)}" ({self.dtype}) has no {what}{why}')
+            named = f'tensor "{printable(self.name)}" ({printable(self.dtype)})'
+            raise UnsupportedError(f"{named} has no {what}{why}")
 
     def array(self) -> AnyArray:
         """Plain numbers as a read-only numpy array, without copying (:meth:`StoredTensor.array`).
@@ -271,9 +273,13 @@ class SafetensorsTensor:
         begin, end = (0, n) if rows is None else rows
         if not 0 <= begin <= end <= n:
             raise ShapeError(f'tensor "{printable(self.name)}": rows {begin}..{end} of {n}')
-        out = np.empty((end - begin) * k, np.float32)
-        self._file.native.values(self._index, begin, end, out)
-        return out.reshape(self.shape if rows is None else (end - begin, k))
+        shape = self.shape if rows is None else (end - begin, k)
+        try:
+            out = np.empty(shape, np.float32)
+        except ValueError as error:
+            raise no_array(shape, f'tensor "{printable(self.name)}"', error) from None
+        self._file.native.values(self._index, begin, end, out.reshape(-1))
+        return out
 
     def tensor(self) -> Tensor:
         """The tensor in its registered format: bf16, fp32 and int32 over the mapped file, codes and scales
@@ -315,7 +321,8 @@ class SafetensorsTensor:
         return parts
 
     def __repr__(self) -> str:
-        return f"<SafetensorsTensor {printable(self.name)!r} {self.content} {self.dtype} {self.shape}>"
+        kind = f"{self.content} {printable(self.dtype)}"
+        return f"<SafetensorsTensor {printable(self.name)!r} {kind} {self.shape}>"
 
 
 class SafetensorsFile(Mapping[str, SafetensorsTensor]):

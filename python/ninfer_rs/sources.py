@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _native
+from ._arrays import no_array
 from ._files import not_found, path_text, printable
 from .errors import ShapeError, UnsupportedError
 from .registry import BY_INDEX, Format
@@ -60,7 +61,7 @@ class SourceTensor:
     @property
     def reason(self) -> str | None:
         """Why an unsupported tensor cannot be read; None for others."""
-        return self._row[4]
+        return None if self._row[4] is None else printable(self._row[4])
 
     @property
     def nbytes(self) -> int:
@@ -97,7 +98,8 @@ class SourceTensor:
 
     def _without(self, what: str) -> UnsupportedError:
         why = f": {self.reason}" if self.reason else f"; its content is {self.content}"
-        return UnsupportedError(f'tensor "{printable(self.name)}" ({self.type_name}) has no {what}{why}')
+        named = f'tensor "{printable(self.name)}" ({printable(self.type_name)})'
+        return UnsupportedError(f"{named} has no {what}{why}")
 
     def _read(self, read: Any, rows: tuple[int, int] | None, dtype: type[_Number]) -> npt.NDArray[_Number]:
         self._file._check()
@@ -106,12 +108,18 @@ class SourceTensor:
         begin, end = (0, n) if rows is None else rows
         if not 0 <= begin <= end <= n:
             raise ShapeError(f'tensor "{printable(self.name)}": rows {begin}..{end} of {n}')
-        out = np.empty((end - begin) * k, dtype)
-        read(self._index, begin, end, out)
-        return out.reshape(self.shape if rows is None else (end - begin, k))
+        shape = self.shape if rows is None else (end - begin, k)
+        try:
+            out = np.empty(shape, dtype)
+        except ValueError as error:
+            raise no_array(shape, f'tensor "{printable(self.name)}"', error) from None
+        read(self._index, begin, end, out.reshape(-1))
+        return out
 
     def __repr__(self) -> str:
-        return f"<SourceTensor {printable(self.name)!r} {self.content} {self.type_name} {self.shape}>"
+        return (
+            f"<SourceTensor {printable(self.name)!r} {self.content} {printable(self.type_name)} {self.shape}>"
+        )
 
 
 class SourceFile(Mapping[str, SourceTensor]):

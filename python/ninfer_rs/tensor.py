@@ -18,9 +18,11 @@ from ._arrays import (
     contiguous,
     dtype_name,
     float_kind,
+    no_array,
     output,
     payload_array,
     require,
+    shaped,
     thread_count,
 )
 from .errors import ShapeError, UnknownFormatError, UnsupportedError, Violation, naming
@@ -263,7 +265,7 @@ class Tensor:
             category = self._format.category
             if category == "direct":
                 dtype = _DIRECT_WORDS[self._format.name].newbyteorder("<")
-                words = contiguous(self.payload.view(dtype)).reshape(self._shape)
+                words = shaped(contiguous(self.payload.view(dtype)), self._shape, self._format.name)
                 words.flags.writeable = False
                 return {"words": words}
             if category == "gguf":
@@ -331,7 +333,10 @@ class Tensor:
 
     def _output(self, out: AnyArray | None, dtype: np.dtype[Any]) -> AnyArray:
         if out is None:
-            return np.empty(self._shape, dtype)
+            try:
+                return np.empty(self._shape, dtype)
+            except ValueError as error:
+                raise no_array(self._shape, self._format.name, error) from None
         return output(out, dtype, self._shape, self._parent)
 
     def rows(self, begin: SupportsIndex, end: SupportsIndex) -> Tensor:

@@ -185,3 +185,18 @@ fn a_configuration_that_is_no_json_is_a_warning() {
     assert!(s.config().is_none());
     assert!(s.warnings()[0].contains("config.json"), "{:?}", s.warnings());
 }
+
+/// Opening a pipe would wait for who writes to it, and a device need not end.
+#[cfg(unix)]
+#[test]
+fn an_index_that_is_no_file_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    model(dir.path(), GOOD);
+    let path = dir.path().join("other.safetensors.index.json");
+    std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+    let text = try_open(&path).unwrap_err().to_string();
+    assert!(
+        text.contains("other.safetensors.index.json") && text.contains("is not a regular file"),
+        "{text}"
+    );
+}

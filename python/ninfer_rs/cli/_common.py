@@ -34,8 +34,7 @@ def open_any(path: str) -> GgufFile | Artifact | SafetensorsFile | SourceFile:
     """Opens a file by its first bytes, whatever its name: GGUF, .ninfer, safetensors (files, indexes,
     folders), npy and npz."""
     if not os.path.isdir(path):
-        with builtins.open(path, "rb") as file:
-            head = file.read(9)
+        head = first_bytes(path, 9)
         if head[:4] == b"GGUF":
             return gguf.open(path)
         if head[:6] in (b"NINFER", b"NINPRT"):
@@ -55,6 +54,14 @@ def open_any(path: str) -> GgufFile | Artifact | SafetensorsFile | SourceFile:
     from .. import safetensors
 
     return safetensors.open(path)
+
+
+def first_bytes(path: str, count: int) -> bytes:
+    """The first bytes of a regular file: opening a pipe could block for ever."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise FileFormatError(f"{path}: not a regular file", path, None, "a regular file")
+    with builtins.open(path, "rb") as file:
+        return file.read(count)
 
 
 class Row(NamedTuple):

@@ -85,8 +85,7 @@ def command(
 def _is_gguf(model: str) -> bool:
     if os.path.isdir(model):
         return False
-    with open(model, "rb") as file:
-        head = file.read(6)
+    head = c.first_bytes(model, 6)
     if head in (b"NINFER", b"NINPRT"):
         raise FileFormatError(f"{model}: a .ninfer artifact already; expected a model", model, 0, "a model")
     return head[:4] == b"GGUF"

@@ -388,17 +388,22 @@ fn is_safetensors_name(path: &Path) -> bool {
     path.extension().is_some_and(|e| e.eq_ignore_ascii_case("safetensors"))
 }
 
+/// Opens a regular file: opening a pipe could block for ever, and reading a device need not end.
+fn regular_file(path: &Path) -> std::io::Result<std::fs::File> {
+    let metadata = std::fs::metadata(path)?;
+    if !metadata.is_file() {
+        let what = if metadata.is_dir() { "is a folder" } else { "is not a regular file" };
+        return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, what));
+    }
+    std::fs::File::open(path)
+}
+
 /// The first bytes of a file, at most nine.
 fn first_bytes(path: &Path) -> Result<Vec<u8>, ArtifactError> {
     use std::io::Read;
     let fail = |e| ArtifactError::io("cannot open the source", e).with_path(path);
-    let metadata = std::fs::metadata(path).map_err(fail)?;
-    if !metadata.is_file() {
-        let what = if metadata.is_dir() { "is a folder" } else { "is not a regular file" };
-        return Err(fail(std::io::Error::new(std::io::ErrorKind::InvalidInput, what)));
-    }
     let mut head = Vec::new();
-    std::fs::File::open(path).and_then(|f| f.take(9).read_to_end(&mut head)).map_err(fail)?;
+    regular_file(path).and_then(|f| f.take(9).read_to_end(&mut head)).map_err(fail)?;
     Ok(head)
 }
 

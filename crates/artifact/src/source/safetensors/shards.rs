@@ -221,7 +221,7 @@ pub(super) fn small_file(path: &Path, most: u64) -> Result<Vec<u8>, ArtifactErro
     use std::io::Read;
     let fail = |e| ArtifactError::io("cannot read", e).with_path(path);
     let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(fail)?;
+    let file = crate::source::regular_file(path).map_err(fail)?;
     file.take(most + 1).read_to_end(&mut bytes).map_err(fail)?;
     if bytes.len() as u64 > most {
         return Err(ArtifactError::new(K::TooLarge { bytes: bytes.len() as u64 }).with_path(path));
