@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Owned, Random, float_formats, legal, sane, wild, words};
-use ninfer_formats::{FormatId, Scheme, TensorView};
+use ninfer_formats::{DirectKind, FormatId, RowScale, Scheme, TensorView, pack_grouped, pack_row_scaled};
 use ninfer_simd_ops::isa::available;
 use ninfer_simd_ops::{Activations, Dispatch, Isa, Precision, Prepared, Width, Workspace, matmul};
 
@@ -152,16 +152,56 @@ fn few_columns_of_unquantised_activations_have_kernels_of_their_own() {
             let mut expected = vec![0.0; 8 * n];
             let scalar = on(Isa::Scalar, 1);
             matmul(&view, Activations::F32(&x), Precision::A16, &mut expected, &scalar).unwrap();
+            // Few rows of a matrix, which some kernels take another way than many.
+            let some = n / 3..(n / 3 + 16).min(n);
+            let slice = view.row_range(some.start, some.end).unwrap();
             for isa in available() {
-                for t in [1, 2, 5, 6, 7, 8] {
-                    let (mut out, x) = (vec![0.0; t * n], Activations::F32(&x[..t * k]));
+                for (t, view, rows) in
+                    [1, 2, 5, 6, 7, 8].map(|t| (t, view, 0..n)).into_iter().chain([(1, slice, some.clone())])
+                {
+                    let (mut out, x) = (vec![0.0; t * rows.len()], Activations::F32(&x[..t * k]));
                     let ran = matmul(&view, x, Precision::A16, &mut out, &on(isa, 2)).unwrap();
                     if let Some(own) = isa.chain().find(|isa| WITH_A16.contains(isa)) {
                         let width = if t == 1 { Width::One } else { Width::Few };
                         assert_eq!((ran.kernel, ran.width), (own, Some(width)), "{isa} {format}");
                     }
-                    assert!(words(&out) == words(&expected[..t * n]), "{isa} {format} {n}x{k} T {t}");
+                    let expected = if t == 1 { &expected[rows.clone()] } else { &expected[..t * n] };
+                    assert!(words(&out) == words(expected), "{isa} {format} {n}x{k} T {t} {rows:?}");
                 }
+            }
+        }
+    }
+}
+
+/// Products of -2^-157 leave -0 in every accumulator. Where a row ends within a vector, those past its end must stay so.
+#[test]
+fn zeros_of_products_that_vanish_keep_their_sign() {
+    const UNIT: [u16; 2] = [0x1c00, 0x3b80]; // 2^-8 as binary16 and as bfloat16
+    for (format, k) in float_formats().flat_map(|format| [37, 165, 517].map(|k| (format, k))) {
+        let n = 5;
+        let payload = match format.scheme() {
+            Scheme::Direct(DirectKind::Bf16) => UNIT[1].to_le_bytes().repeat(n * k),
+            Scheme::Direct(_) => 2f32.powi(-8).to_le_bytes().repeat(n * k),
+            Scheme::Grouped(s) => {
+                pack_grouped(format, n, k, &vec![1; n * k], &vec![UNIT[0]; n * k.div_ceil(s.group)]).unwrap()
+            }
+            Scheme::RowScaled(kind) => {
+                let unit = UNIT[usize::from(matches!(kind, RowScale::Bf16))];
+                pack_row_scaled(format, n, k, &vec![0x38; n * k], &vec![unit; n]).unwrap()
+            }
+            Scheme::Nvfp4 | Scheme::Gguf(_) => continue,
+        };
+        let view = TensorView::new(format, &[n as u64, k as u64], 1, &payload).unwrap();
+        let x = vec![-f32::from_bits(1); 20 * k];
+        for isa in available() {
+            for t in [1, 2, 7, 20] {
+                let (mut out, x) = (vec![1.0; t * n], Activations::F32(&x[..t * k]));
+                let on = Dispatch { isa: Some(isa), threads: Some(1) };
+                matmul(&view, x, Precision::A16, &mut out, &on).unwrap();
+                assert!(
+                    out.iter().all(|y| y.to_bits() == 0x8000_0000),
+                    "{isa} {format} K {k} T {t}: {out:?}"
+                );
             }
         }
     }

@@ -342,10 +342,13 @@ fn products_with_quotients_at_the_ends_of_their_ranges() {
             Random(97).values(k).iter().map(|x| x * if exponent > 127 { 1e9 } else { 1.0 }).collect();
         let mut expected = vec![0.0; n];
         matmul(&view, Activations::F32(&x), Precision::A16, &mut expected, &on(Isa::Scalar)).unwrap();
-        for isa in sets() {
-            let mut out = vec![0.0; n];
-            matmul(&view, Activations::F32(&x), Precision::A16, &mut out, &on(isa)).unwrap();
-            assert!(words(&out) == words(&expected), "{isa} exponent {exponent}");
+        // Few rows have no table of quotients.
+        for (view, rows) in [(view, 0..n), (view.row_range(5, 21).unwrap(), 5..21)] {
+            for isa in sets() {
+                let mut out = vec![0.0; rows.len()];
+                matmul(&view, Activations::F32(&x), Precision::A16, &mut out, &on(isa)).unwrap();
+                assert!(words(&out) == words(&expected[rows.clone()]), "{isa} exponent {exponent} {rows:?}");
+            }
         }
     }
 }
