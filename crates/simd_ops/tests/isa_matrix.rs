@@ -139,6 +139,24 @@ fn rounding_to_16_bits_of_chosen_words() {
     }
 }
 
+/// Dropping what does not fit must not leave an infinity, and rounding must not carry into the sign.
+#[test]
+fn nans_stay_nans_in_16_bits() {
+    let magnitudes =
+        [0x7f80_0001u32, 0x7f80_1fff, 0x7f80_ffff, 0x7fbf_ffff, 0x7fc0_0000, 0x7fff_8000, 0x7fff_ffff];
+    let bits: Vec<u32> = magnitudes.iter().flat_map(|m| [*m, m | 1 << 31]).cycle().take(77).collect();
+    let payload: Vec<u8> = bits.iter().flat_map(|b| b.to_le_bytes()).collect();
+    let view = TensorView::new(FormatId::Fp32, &[1, bits.len() as u64], 1, &payload).unwrap();
+    for half in [Half::Binary16, Half::Bfloat16] {
+        for isa in sets() {
+            let mut out = vec![0; bits.len()];
+            decode_half(&view, half, &mut out, &on(isa)).unwrap();
+            assert!(half_words(half, &out).iter().all(|&w| w == 0x7fff), "{isa} {half:?} {out:x?}");
+            assert!(out.iter().zip(&bits).all(|(w, b)| w >> 15 == (b >> 31) as u16), "{isa} {half:?}");
+        }
+    }
+}
+
 #[test]
 fn infinities_among_finite_values_are_written_with_all_the_rest() {
     // An infinite source value is no overflow. One in the vectors, one in the tail, both, at every length.
@@ -263,6 +281,15 @@ fn quantisation_of_activations() {
                     assert_eq!(words(q.column(t).scales), words(expected.column(t).scales));
                 }
             }
+        }
+    }
+    // Places beyond what is quantised at a time.
+    for isa in sets() {
+        for at in [511, 512, 1023, 1024, 1120, 1199] {
+            let mut x = vec![0.5f32; 2400];
+            x[1200 + at] = f32::INFINITY;
+            let error = quantize_q8_1(Activations::F32(&x), 1200, &mut Q8_1::new(), &on(isa)).unwrap_err();
+            assert_eq!(error, OpError::NonFinite { column: 1, index: at, value: "inf".into() }, "{isa}");
         }
     }
     for isa in sets() {
