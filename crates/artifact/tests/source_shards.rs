@@ -192,11 +192,11 @@ fn a_configuration_that_is_no_json_is_a_warning() {
 fn an_index_that_is_no_file_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     model(dir.path(), GOOD);
-    let path = dir.path().join("other.safetensors.index.json");
-    std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
-    let text = try_open(&path).unwrap_err().to_string();
-    assert!(
-        text.contains("other.safetensors.index.json") && text.contains("is not a regular file"),
-        "{text}"
-    );
+    let index = dir.path().join(INDEX);
+    std::fs::remove_file(&index).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", &index).unwrap();
+    for path in [dir.path(), &index] {
+        let text = try_open(path).unwrap_err().to_string();
+        assert!(text.contains(INDEX) && text.contains("is not a regular file"), "{text}");
+    }
 }

@@ -112,3 +112,26 @@ fn what_does_not_fit_is_refused_and_nothing_written() {
     assert!(matches!(error, OpError::NonFinite { column: 1, index: 6, .. }), "{error}");
     assert!(out.iter().all(|&y| y == 7.0));
 }
+
+#[test]
+fn nans_are_one_word() {
+    let k = 32;
+    let mut direct: Vec<u8> = 1f32.to_le_bytes().repeat(4 * k);
+    direct[4 * (2 * k + 5)..][..4].copy_from_slice(&0xffc0_1234u32.to_le_bytes());
+    let mut blocks = sane(FormatId::GgufQ8_0, 4, k, 56).payload;
+    blocks[2 * 34..][..2].copy_from_slice(&0xfe01u16.to_le_bytes());
+    for (format, payload) in [(FormatId::Fp32, direct), (FormatId::GgufQ8_0, blocks)] {
+        let bank = TensorView::new(format, &[4, k as u64], 1, &payload).unwrap();
+        for precision in [Precision::A16, Precision::A8] {
+            for isa in available() {
+                let (mut out, x, ids) = ([0.0; 4], [1.0; 32], [1, 0]);
+                let on = Dispatch { isa: Some(isa), threads: Some(1) };
+                let x = Activations::F32(&x);
+                matmul_experts(&bank, 2, &ids, x, precision, &mut out, &on, &mut Workspace::default())
+                    .unwrap();
+                assert_eq!(out[0].to_bits(), 0x7fc0_0000, "{isa} {format} {precision:?}");
+                assert!(out[1..].iter().all(|y| y.is_finite()), "{isa} {format} {precision:?}");
+            }
+        }
+    }
+}

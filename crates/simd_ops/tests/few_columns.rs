@@ -6,7 +6,9 @@ mod common;
 use common::{Owned, Random, float_formats, legal, sane, wild, words};
 use ninfer_formats::{DirectKind, FormatId, RowScale, Scheme, TensorView, pack_grouped, pack_row_scaled};
 use ninfer_simd_ops::isa::available;
-use ninfer_simd_ops::{Activations, Dispatch, Isa, Precision, Prepared, Width, Workspace, matmul};
+use ninfer_simd_ops::{
+    Activations, Dispatch, Isa, OpError, Precision, Prepared, Repacked, Width, Workspace, matmul,
+};
 
 /// Tokens with A8 kernels of their own for one column and for up to [`MOST`] columns.
 const WITH_A8: &[Isa] = &[Isa::Avx2, Isa::AvxVnni, Isa::Avx512Vnni, Isa::Neon, Isa::NeonDotprod];
@@ -118,6 +120,40 @@ fn repacked_weights_take_their_bytes_and_serve_every_other_product() {
             let mut short = vec![0.0; n - 1];
             let x = Activations::F32(&x[..k]);
             assert!(prepared.matmul(x, Precision::A8, &mut short, &dispatch, &mut workspace).is_err());
+        }
+    }
+}
+
+#[test]
+fn repacked_weights_serve_the_tensor_that_they_were_made_from_only() {
+    let w = sane(FormatId::GgufQ4_0, 48, 64, 404);
+    let (copy, view) = (w.payload.clone(), w.view());
+    let repacked = Repacked::new(&view.row_range(16, 32).unwrap(), &Dispatch::default()).unwrap();
+    let of = |format, rows, k, payload| TensorView::new(format, &[rows, k], 1, payload).unwrap();
+    let elsewhere = of(w.format, 48, 64, &copy);
+    let wide = of(w.format, 24, 128, &w.payload);
+    let other = of(FormatId::GgufIq4Nl, 48, 64, &w.payload);
+    let call = |view: TensorView<'_>, precision| {
+        let (x, mut out) = (vec![1.0; view.k()], vec![7.0; view.rows()]);
+        let x = Activations::F32(&x);
+        repacked
+            .matmul(&view, x, precision, &mut out, &Dispatch::default(), &mut Workspace::default())
+            .map(|_| out)
+    };
+    for precision in [Precision::A8, Precision::A16] {
+        let (same, mut expected) = (view.row_range(16, 32).unwrap(), vec![0.0; 16]);
+        let x = Activations::F32(&[1.0; 64]);
+        matmul(&same, x, precision, &mut expected, &Dispatch::default()).unwrap();
+        assert_eq!(call(same, precision), Ok(expected));
+        for (what, view, rows) in [
+            ("other rows", view, 0..16),
+            ("more rows", view, 16..33),
+            ("another place", elsewhere, 16..32),
+            ("another K", wide, 8..24),
+            ("another format", other, 16..32),
+        ] {
+            let view = view.row_range(rows.start, rows.end).unwrap();
+            assert_eq!(call(view, precision), Err(OpError::OtherWeights), "{what}");
         }
     }
 }
