@@ -309,6 +309,22 @@ fn quantisation_of_activations() {
 }
 
 #[test]
+fn the_first_bad_activation_is_named_whatever_the_threads() {
+    let (k, columns) = (20_000, 9);
+    let mut x = vec![0.5f32; k * columns];
+    (x[2 * k + 777], x[2 * k + 19_999], x[5 * k], x[8 * k + 1]) =
+        (f32::INFINITY, f32::NAN, f32::NAN, f32::NAN);
+    for isa in sets() {
+        for threads in [1, 2, 3, 9] {
+            let dispatch = Dispatch { isa: Some(isa), threads: Some(threads) };
+            let error = quantize_q8_1(Activations::F32(&x), k, &mut Q8_1::new(), &dispatch).unwrap_err();
+            let first = OpError::NonFinite { column: 2, index: 777, value: "inf".into() };
+            assert_eq!(error, first, "{isa} threads {threads}");
+        }
+    }
+}
+
+#[test]
 fn products() {
     check_products(&[(1, 32), (5, 65), (17, 256), (33, 520), (2, 2304)], &[1, 2, 3, 7, 8, 16, 33]);
 }
