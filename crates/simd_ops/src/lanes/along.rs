@@ -6,7 +6,7 @@
 //! rows are there; then these are turned, and from there on everything is as in [`mod@super::single`].
 //!
 //! A row is read in order through many units ([`UNITS`]) before the next one, so the weights are read in the order of
-//! memory, which every machine fetches ahead by itself.
+//! memory. What comes [`AHEAD`] in it is fetched early: by itself the machine falls behind.
 
 use ninfer_formats::TensorView;
 
@@ -14,8 +14,12 @@ use super::driver::{add_weighed, finish, scales_of, term};
 use super::formats::Unit;
 use super::single::{At, MOST_HALVES, MOST_WORDS, check};
 use super::{Codes, HalfLine, Line, Memory, ROWS, Rows, Vector, Words};
+use crate::arch::fetch_early;
 use crate::q8_1::Q8_1;
 use crate::tile::Tile;
+
+/// Bytes between what is read and what is fetched early.
+const AHEAD: usize = 8192;
 
 /// Units of a row that are read before the next row is.
 const UNITS: usize = 16;
@@ -89,6 +93,9 @@ pub(crate) fn along<V: Lengthwise<S>, S: Codes>(
                 let mut unit =
                     rows.bytes[0].as_ptr().wrapping_add(r * rows.stride[0] + i * UNITS * rows.step[0]);
                 for (x, kept) in x.iter().zip(kept.iter_mut()) {
+                    for line in 0..S::BYTES[0].div_ceil(64) {
+                        fetch_early(unit.wrapping_add(AHEAD + 64 * line));
+                    }
                     // SAFETY: a unit of a row; they are there as `check` says.
                     v.keep(unsafe { v.row(unit, x) }, r, kept);
                     unit = unit.wrapping_add(rows.step[0]);
