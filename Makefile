@@ -134,9 +134,9 @@ test-real: $(VENV)/.real
 	$(PY) benches/real_model.py
 
 # Rust benchmarks, decoding against the store rate, a real model beside cp and gguf-py, and decoding and products beside
-# ggml, with pictures.
+# ggml, with pictures. Criterion's own times, eight seconds a line, would be half an hour for all formats.
 bench: $(VENV)/.real
-	cargo bench --locked -p ninfer-benches
+	cargo bench --locked -p ninfer-benches -- --warm-up-time 0.3 --measurement-time 1 --sample-size 20
 	cargo run --locked --release -p ninfer-simd-ops --example decode_speed
 	$(PY) benches/real_model.py
 	$(PY) benches/peers.py --json benches/records/$$(date +%F)-peers.json --draw docs/benchmarks

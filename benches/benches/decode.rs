@@ -1,8 +1,6 @@
 //! Decoding to binary32 on one thread: 64 rows of 4,096 elements, from cache to cache, in bytes of output.
 #![allow(missing_docs, reason = "criterion's macros define undocumented items")]
 
-use std::time::Duration;
-
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use ninfer_benches::Matrix;
 use ninfer_formats::FormatId;
@@ -24,13 +22,5 @@ fn decode(c: &mut Criterion) {
     group.finish();
 }
 
-// Criterion's own times, eight seconds each, would be half an hour for all formats.
-criterion_group! {
-    name = benches;
-    config = Criterion::default()
-        .warm_up_time(Duration::from_millis(300))
-        .measurement_time(Duration::from_secs(1))
-        .sample_size(20);
-    targets = decode
-}
+criterion_group!(benches, decode);
 criterion_main!(benches);

@@ -1,8 +1,6 @@
 //! Products of a 1024 x 4096 matrix with 1, 8 and 64 columns on one thread, in weights times columns per second.
 #![allow(missing_docs, reason = "criterion's macros define undocumented items")]
 
-use std::time::Duration;
-
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ninfer_benches::Matrix;
 use ninfer_formats::FormatId;
@@ -33,13 +31,5 @@ fn products(c: &mut Criterion) {
     }
 }
 
-// Criterion's own times, eight seconds each, would be half an hour for all formats.
-criterion_group! {
-    name = benches;
-    config = Criterion::default()
-        .warm_up_time(Duration::from_millis(300))
-        .measurement_time(Duration::from_secs(1))
-        .sample_size(20);
-    targets = products
-}
+criterion_group!(benches, products);
 criterion_main!(benches);
