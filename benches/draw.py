@@ -22,31 +22,11 @@ LABELS = {
 LEFT, WIDTH, BAR, GAP, TOP = 130, 820, 9, 7, 84
 
 
-def limit_of(record: dict[str, Any], operation: str, threads: int) -> tuple[str, float] | None:
-    """The limit that an operation can reach at most, by name."""
-    limits = record["limits"].get(str(threads), {})
-    if operation == "decode to 64 MiB":
-        name = "store 64 MiB"
-    elif operation == "decode to cache":
-        name = "store 1 MiB"
-    elif operation == "matrix-vector":
-        name = "read 8 MiB"
-    elif operation == "matrix-vector, 1 GiB":
-        name = "read 512 MiB"
-    elif operation.startswith("A16 matrix-matrix"):
-        name = "fma 512-bit"
-    elif operation.startswith("matrix-matrix"):
-        name = "int8 dot 512-bit"
-    else:
-        return None
-    return (name, limits[name]) if name in limits else None
-
-
 def picture(record: dict[str, Any], operation: str, threads: int, lines: list[dict[str, Any]]) -> str:
     """One bar chart."""
     who = [w for w in LABELS if any(w in line for line in lines)]
-    limit = limit_of(record, operation, threads)
-    top = max([line[w] for line in lines for w in who if w in line] + ([limit[1]] if limit else [])) * 1.02
+    shown = [*who, "limit"]
+    top = max(line[w] for line in lines for w in shown if w in line) * 1.02
     scale = (WIDTH - LEFT - 60) / top
     step = len(who) * BAR + GAP
     height = TOP + step * len(lines) + 30
@@ -85,15 +65,17 @@ def picture(record: dict[str, Any], operation: str, threads: int, lines: list[di
                 f'<text x="{LEFT + length + 4:.1f}" y="{y + j * BAR + 8}" font-size="9" fill="#555555">'
                 f"{line[w]:.3g}</text>"
             )
-    if limit:
-        at = LEFT + limit[1] * scale
+        if "limit" in line:
+            at = LEFT + line["limit"] * scale
+            out.append(
+                f'<line x1="{at:.1f}" y1="{y - 2}" x2="{at:.1f}" y2="{y + len(who) * BAR + 1}" '
+                'stroke="#a03030" stroke-width="2"/>'
+            )
+    names = dict.fromkeys(line["limit of"] for line in lines if "limit" in line)
+    if names:
         out.append(
-            f'<line x1="{at:.1f}" y1="{TOP - 6}" x2="{at:.1f}" y2="{height - 24}" stroke="#a03030" '
-            'stroke-dasharray="4 3"/>'
-        )
-        out.append(
-            f'<text x="{at - 4:.1f}" y="{height - 10}" text-anchor="end" fill="#a03030">'
-            f"limit of the machine, {escape(limit[0])}: {limit[1]:.3g}</text>"
+            f'<text x="{WIDTH - 12}" y="{height - 10}" text-anchor="end" fill="#a03030">'
+            f"| limit of the machine in the same turns: {escape(', '.join(names))}</text>"
         )
     return "\n".join([*out, "</svg>", ""])
 

@@ -4,8 +4,9 @@
 
 Without a record: the newest ``benches/records/*-peers.json``. ``--missed`` leaves out what is met,
 ``--summary`` prints one line for each goal only. Figures are of the least times; the figure of the median
-times stands beside them. A share is of the limit measured in the record's own run, by the same number of
-threads. What bounds the goals that are missed is in the newest ``benches/records/*-bounds.md``.
+times stands beside them. A share is of the limit measured in the same turns by the same number of threads
+(in records that have it once for the whole run: of that). What bounds the goals that are missed is in the
+newest ``benches/records/*-bounds.md``.
 """
 
 from __future__ import annotations
@@ -96,14 +97,19 @@ def ratio(line: Line, _: Limits, which: str) -> float:
     return float(line[f"ratio{which}"])
 
 
+def limit(line: Line, limits: Limits, name: str, which: str) -> float:
+    """The limit of the machine: measured in the line's own turns, or, in older records, once in the run."""
+    return float(line[f"limit{which}"]) if "limit" in line else limits[name]
+
+
 def share(name: str, who: str = "ours") -> Figure:
-    """Share of a limit of the run."""
-    return lambda line, limits, which: float(line[who + which]) / limits[name]
+    """Share of a limit of the machine."""
+    return lambda line, limits, which: float(line[who + which]) / limit(line, limits, name, which)
 
 
 def of_ik(line: Line, limits: Limits, which: str) -> float:
     """Repacked, times ik_llama.cpp's figure scaled by the reads of this run's third-level cache."""
-    scaled = IK_REPACKED[line["format"]] * limits["read 8 MiB"] / IK_READ
+    scaled = IK_REPACKED[line["format"]] * limit(line, limits, "read 8 MiB", which) / IK_READ
     return float(line[f"prepared{which}"]) / scaled
 
 

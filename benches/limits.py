@@ -11,7 +11,9 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 SOURCE = r"""
 #include <stddef.h>
@@ -76,12 +78,15 @@ PEAK(maddubs256, ADDED)
 
 MIB = 1 << 20
 # Names and bytes of the buffers; peaks: function and operations of one round.
-READS = {"read 1 MiB": MIB, "read 8 MiB": 8 * MIB, "read 512 MiB": 512 * MIB}
+READS = {"read 1 MiB": MIB, "read 8 MiB": 8 * MIB, "read 1 GiB": 1024 * MIB}
 PEAKS = {
     "fma 512-bit": ("fma512", 12 * 32),
     "int8 dot 512-bit": ("vnni512", 12 * 128),
     "int8 maddubs 256-bit": ("maddubs256", 12 * 64),
 }
+
+# Rounds of a peak that is taken in turns with others: about a millisecond.
+PEAK_ROUNDS = 100_000
 
 
 def _library(folder: str) -> ctypes.CDLL | None:
@@ -100,46 +105,82 @@ def _buffer(nbytes: int) -> tuple[object, int]:
     return raw, address
 
 
+class Limits:
+    """The functions, compiled once, as runs that may be timed in turns with others."""
+
+    def __init__(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            # Once loaded, a library does not need its file.
+            self.library = _library(folder)
+
+    def run(self, name: str, places: list[tuple[int, int]], times: int) -> Callable[[], object] | None:
+        """Calls ``name`` on each place (address, bytes) at once, a thread each; None if it is not there."""
+        function = getattr(self.library, name, None) if self.library else None
+        if function is None:
+            return None
+        function.argtypes, function.restype = (
+            [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int],
+            ctypes.c_uint64,
+        )
+
+        def all_at_once() -> None:
+            (address, nbytes), *others = places
+            workers = [threading.Thread(target=function, args=(*place, times)) for place in others]
+            for w in workers:
+                w.start()
+            function(address, nbytes, times)
+            for w in workers:
+                w.join()
+
+        return all_at_once
+
+    def reading(self, data: Any, count: int, times: int) -> tuple[Callable[[], object], float] | None:
+        """Reads a NumPy array so many times, a part a thread; and the bytes of a run."""
+        part = data.nbytes // count // 512 * 512
+        places = [(data.ctypes.data + i * part, part) for i in range(count)]
+        run = self.run("read_bytes", places, times)
+        return None if run is None else (run, float(count * part * times))
+
+    def storing(self, data: Any, times: int) -> tuple[Callable[[], object], float] | None:
+        """Plain stores to the aligned lines of a NumPy array; and the bytes of a run."""
+        address = (data.ctypes.data + 63) & ~63
+        nbytes = (data.nbytes - 64) // 64 * 64
+        run = self.run("store", [(address, nbytes)], times)
+        return None if run is None else (run, float(nbytes * times))
+
+    def peak(self, name: str, count: int) -> tuple[Callable[[], object], float] | None:
+        """An arithmetic peak; and the operations of a run."""
+        function, operations = PEAKS[name]
+        run = self.run(function, [(0, 0)] * count, PEAK_ROUNDS)
+        return None if run is None else (run, float(count * operations * PEAK_ROUNDS))
+
+
 def measure(threads: int = 1, seconds: float = 0.4) -> dict[str, float]:
     """The limits with so many threads."""
-    with tempfile.TemporaryDirectory() as folder:
-        library = _library(folder)
-        if library is None:
-            return {}
+    functions = Limits()
 
-        def best(name: str, nbytes: int, amount: float, times: int) -> float | None:
-            function = getattr(library, name, None)
-            if function is None:
-                return None
-            function.argtypes, function.restype = (
-                [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int],
-                ctypes.c_uint64,
-            )
-            buffers = [_buffer(nbytes) for _ in range(threads)]
-            rate, end = 0.0, time.perf_counter() + seconds
-            while time.perf_counter() < end:
-                workers = [
-                    threading.Thread(target=function, args=(address, nbytes, times)) for _, address in buffers
-                ]
-                start = time.perf_counter()
-                for w in workers[1:]:
-                    w.start()
-                function(buffers[0][1], nbytes, times)
-                for w in workers[1:]:
-                    w.join()
-                rate = max(rate, threads * amount * times / (time.perf_counter() - start) * 1e-9)
-            return rate
+    def best(name: str, nbytes: int, amount: float, times: int) -> float | None:
+        buffers = [_buffer(nbytes) for _ in range(threads)]
+        run = functions.run(name, [(address, nbytes) for _, address in buffers], times)
+        if run is None:
+            return None
+        rate, end = 0.0, time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            start = time.perf_counter()
+            run()
+            rate = max(rate, threads * amount * times / (time.perf_counter() - start) * 1e-9)
+        return rate
 
-        found: dict[str, float | None] = {}
-        for name, total in READS.items():
-            each = total if total <= MIB else total // threads
-            found[name] = best("read_bytes", each, each, max(1, 64 * MIB // each))
-        found["store 1 MiB"] = best("store", MIB, MIB, 64)
-        for name, function in (("store 64 MiB", "store"), ("streaming store 64 MiB", "store_streaming")):
-            found[name] = best(function, 64 * MIB, 64 * MIB, 1)
-        for name, (function, operations) in PEAKS.items():
-            found[name] = best(function, 64, operations, 300_000)
-        return {name: rate for name, rate in found.items() if rate is not None}
+    found: dict[str, float | None] = {}
+    for name, total in READS.items():
+        each = total if total <= MIB else total // threads
+        found[name] = best("read_bytes", each, each, max(1, 64 * MIB // each))
+    found["store 1 MiB"] = best("store", MIB, MIB, 64)
+    for name, function in (("store 64 MiB", "store"), ("streaming store 64 MiB", "store_streaming")):
+        found[name] = best(function, 64 * MIB, 64 * MIB, 1)
+    for name, (function, operations) in PEAKS.items():
+        found[name] = best(function, 64, operations, 300_000)
+    return {name: rate for name, rate in found.items() if rate is not None}
 
 
 if __name__ == "__main__":

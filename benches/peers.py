@@ -97,6 +97,28 @@ def in_turns(
     return {name: {"least": min(t), "median": statistics.median(t)} for name, t in times.items()}
 
 
+# What a line may reach at most: its name, a run, and the bytes or operations of a run.
+Limit = tuple[str, Callable[[], object], float]
+
+
+def limit_of(name: str, found: tuple[Callable[[], object], float] | None) -> Limit | None:
+    """None where the machine or the compiler lacks what it needs."""
+    return None if found is None else (name, *found)
+
+
+def with_limit(
+    runs: dict[str, Callable[[], object]], limit: Limit | None, seconds: float, threads: int = 1
+) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
+    """As :func:`in_turns`; and the limit of the machine, measured in the same turns."""
+    if limit is None:
+        return in_turns(runs, seconds, threads), {}
+    name, run, amount = limit
+    t = in_turns(runs | {"limit": run}, seconds, threads)
+    of = t.pop("limit")
+    rate = {f"limit{w}": round(amount / of[k] * 1e-9, 3) for w, k in (("", "least"), (" median", "median"))}
+    return t, {"limit of": name} | rate
+
+
 def ours_of(kind: str, n: int, k: int = K) -> tuple[nr.Tensor, str, np.ndarray]:
     """Our tensor of a ggml type or of a format of the registry, the peer's type and its blocks."""
     peer = NEAREST.get(kind, kind)
@@ -115,13 +137,14 @@ def ours_of(kind: str, n: int, k: int = K) -> tuple[nr.Tensor, str, np.ndarray]:
     return nr.Tensor.from_words(kind, (n, k), codes=codes, scales=scales), peer, blocks
 
 
-def decode(peer: Any, kinds: list[str], seconds: float) -> Iterator[dict[str, Any]]:
+def decode(peer: Any, kinds: list[str], seconds: float, machine: limits.Limits) -> Iterator[dict[str, Any]]:
     """GB/s of binary32 output, one thread: 1 MiB stays in the second-level cache, 64 MiB go to memory.
 
-    Both write to the same place: two of 1 MiB would push each other out of the cache.
+    All write to the same place: two of 1 MiB would push each other out of the cache. The limit: plain stores.
     """
     for where, n, k in (("cache", 256, 1024), ("64 MiB", 4096, K)):
-        place = np.empty((n, k), np.float32)
+        place = np.zeros((n, k), np.float32)
+        limit = limit_of("plain stores", machine.storing(place, 1))
         for kind in kinds:
             tensor, other, blocks = ours_of(kind, n, k)
 
@@ -131,15 +154,26 @@ def decode(peer: Any, kinds: list[str], seconds: float) -> Iterator[dict[str, An
             def its(name: str = other, b: np.ndarray = blocks, out: np.ndarray = place) -> object:
                 return peer.dequantize(name, b, out.size, out.reshape(-1))
 
-            t = in_turns({"ours": mine, "ggml": its}, seconds)
-            found = rates(t, 4 * n * k, "GB/s")
+            t, most = with_limit({"ours": mine, "ggml": its}, limit, seconds)
+            found = rates(t, 4 * n * k, "GB/s") | most
             yield {"operation": f"decode to {where}", "threads": 1, "format": kind, "peer": other} | found
 
 
 def products(
-    peer: Any, kinds: list[str], seconds: float, tokens: int, threads: int, n: int, what: str
+    peer: Any,
+    kinds: list[str],
+    seconds: float,
+    tokens: int,
+    threads: int,
+    n: int,
+    what: str,
+    machine: limits.Limits,
 ) -> Iterator[dict[str, Any]]:
-    """GB/s of our stored weights for one token, GFLOP/s for more."""
+    """GB/s of our stored weights for one token, GFLOP/s for more.
+
+    The limit: a plain read of as many bytes by as many threads, or the peak of integer products.
+    """
+    dots = "int8 maddubs 256-bit" if nr.simd.info()["isa"] in ("avx2", "avx_vnni") else "int8 dot 512-bit"
     x = np.random.default_rng(0).standard_normal((tokens, K)).astype(np.float32)
     out = np.empty((tokens, n), np.float32)
     for kind in kinds:
@@ -152,20 +186,28 @@ def products(
         if hasattr(tensor, "prepare"):
             prepared = tensor.prepare()
             runs["prepared"] = lambda p=prepared: p.matmul(x, activation="a8", out=out, threads=threads)
+        if tokens == 1:
+            # More than once where it is short, as threads are started for it.
+            times = max(1, 64 * MIB // blocks.nbytes)
+            limit = limit_of("plain reads", machine.reading(blocks, threads, times))
+        else:
+            limit = limit_of(dots, machine.peak(dots, threads))
         with peer.matmul_plan(other, blocks, n, K, n=tokens, threads=threads) as plan:
             plan.set_x(x)
-            t = in_turns(runs | {"ggml": plan.run}, seconds, threads)
+            t, most = with_limit(runs | {"ggml": plan.run}, limit, seconds, threads)
         amount, unit = (tensor.nbytes, "GB/s") if tokens == 1 else (2 * n * K * tokens, "GFLOP/s")
-        found = rates(t, amount, unit)
+        found = rates(t, amount, unit) | most
         yield {"operation": what, "threads": threads, "format": kind, "peer": other} | found
 
 
-def dram(peer: Any, kinds: list[str], seconds: float, threads: int) -> Iterator[dict[str, Any]]:
+def dram(
+    peer: Any, kinds: list[str], seconds: float, threads: int, machine: limits.Limits
+) -> Iterator[dict[str, Any]]:
     """As :func:`products` for one token and at least 1 GiB of weights."""
     for kind in kinds:
         row = ours_of(kind, 128)[0].nbytes // 128
         rows = -(-1024 * MIB // row // 128) * 128
-        yield from products(peer, [kind], seconds, 1, threads, rows, "matrix-vector, 1 GiB")
+        yield from products(peer, [kind], seconds, 1, threads, rows, "matrix-vector, 1 GiB", machine)
 
 
 def floats_of(kind: str, n: int) -> nr.Tensor:
@@ -182,8 +224,10 @@ def floats_of(kind: str, n: int) -> nr.Tensor:
     return nr.Tensor.from_words(kind, (n, K), codes=codes, scales=scales)
 
 
-def floats(kinds: list[str], seconds: float, tokens: int, threads: int) -> Iterator[dict[str, Any]]:
-    """A16 beside PyTorch: 10^9 weights a second for one token, GFLOP/s for more."""
+def floats(
+    kinds: list[str], seconds: float, tokens: int, threads: int, machine: limits.Limits
+) -> Iterator[dict[str, Any]]:
+    """A16 beside PyTorch: 10^9 weights a second for one token; for more GFLOP/s, with the peak."""
     try:
         import torch
     except ImportError:
@@ -192,6 +236,7 @@ def floats(kinds: list[str], seconds: float, tokens: int, threads: int) -> Itera
     n = 4096
     x = np.random.default_rng(0).standard_normal((tokens, K)).astype(np.float32)
     out = np.empty((tokens, n), np.float32)
+    limit = limit_of("fma 512-bit", machine.peak("fma 512-bit", threads)) if tokens > 1 else None
     values = torch.from_numpy(np.random.default_rng(1).standard_normal((n, K)).astype(np.float32))
     for kind in [*FLOAT, *kinds]:
         tensor = floats_of(kind, n) if kind in FLOAT else ours_of(kind, n)[0]
@@ -204,10 +249,10 @@ def floats(kinds: list[str], seconds: float, tokens: int, threads: int) -> Itera
         def its(w: Any = weights, c: Any = columns) -> object:
             return torch.mv(w, c[0]) if tokens == 1 else torch.mm(c, w.T)
 
-        t = in_turns({"ours": mine, "torch": its}, seconds, threads)
+        t, most = with_limit({"ours": mine, "torch": its}, limit, seconds, threads)
         amount, unit = (n * K, "Gweights/s") if tokens == 1 else (2 * n * K * tokens, "GFLOP/s")
         what = "A16 matrix-vector" if tokens == 1 else f"A16 matrix-matrix, {tokens} columns"
-        found = rates(t, amount, unit, "torch")
+        found = rates(t, amount, unit, "torch") | most
         name = "torch binary32" if kind == "fp32" else "torch bfloat16"
         yield {"operation": what, "threads": threads, "format": kind, "peer": name} | found
 
@@ -255,29 +300,36 @@ def main() -> int:
     }
     print(json.dumps({k: v for k, v in record.items() if k != "results"}, indent=1))
 
+    machine = limits.Limits()
+
     def series() -> Iterator[dict[str, Any]]:
         if "decode" in only:
-            yield from decode(peer, kinds, args.seconds)
+            yield from decode(peer, kinds, args.seconds, machine)
         for t in threads:
             if "gemv" in only:
-                yield from products(peer, kinds, args.seconds, 1, t, 4096, "matrix-vector")
+                yield from products(peer, kinds, args.seconds, 1, t, 4096, "matrix-vector", machine)
             if "gemm" in only:
-                yield from products(peer, kinds, args.seconds, 16, t, 4096, "matrix-matrix, 16 columns")
-                yield from products(peer, kinds, args.seconds, 512, t, 4096, "matrix-matrix, 512 columns")
+                yield from products(
+                    peer, kinds, args.seconds, 16, t, 4096, "matrix-matrix, 16 columns", machine
+                )
+                yield from products(
+                    peer, kinds, args.seconds, 512, t, 4096, "matrix-matrix, 512 columns", machine
+                )
             if "a16" in only:
                 for tokens in (1, 512):
-                    yield from floats(kinds, args.seconds, tokens, t)
+                    yield from floats(kinds, args.seconds, tokens, t, machine)
         if "dram" in only:
-            yield from dram(peer, kinds, args.seconds, max(threads))
+            yield from dram(peer, kinds, args.seconds, max(threads), machine)
 
     for line in series():
         record["results"].append(line)
         who = "torch" if "torch" in line else "ggml"
+        most = f" {line['ours'] / line['limit']:.2f} of the limit" if "limit" in line else ""
         extra = f" prepared {line['prepared']:8.1f}" if "prepared" in line else ""
         print(
             f"{line['operation']:28} t{line['threads']} {line['format']:14} {line['ours']:8.1f}{extra} "
             f"{who} {line[who]:8.1f} {line['unit']:10} {line['ratio']:6.2f} "
-            f"(median {line['ratio median']:.2f})",
+            f"(median {line['ratio median']:.2f}){most}",
             flush=True,
         )
         if args.json:
