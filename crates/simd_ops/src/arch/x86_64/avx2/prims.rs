@@ -3,6 +3,8 @@
 use std::arch::x86_64::*;
 
 pub(crate) use crate::arch::decoders::{at, u16_at, u32_at};
+use crate::arch::fetch;
+use crate::arch::x86_64::AHEAD;
 
 /// 32 bytes of binary32.
 #[inline]
@@ -31,6 +33,7 @@ impl<const N: usize> Runs for [f32; N] {
     #[inline(always)]
     fn put(&mut self, _r: usize, i: usize, v: [__m256; 2]) {
         let out = self.as_chunks_mut::<8>().0;
+        fetch(out[2 * i].as_ptr().wrapping_add(AHEAD).cast());
         // SAFETY: callers are compiled for this token, so the machine has the instructions.
         unsafe {
             store(&mut out[2 * i], v[0]);

@@ -3,6 +3,8 @@
 use std::arch::x86_64::*;
 
 pub(crate) use crate::arch::decoders::{at, u16_at, u32_at};
+use crate::arch::fetch;
+use crate::arch::x86_64::AHEAD;
 
 /// 64 bytes of binary32.
 #[inline]
@@ -22,8 +24,10 @@ pub(crate) trait Runs {
 impl<const N: usize> Runs for [f32; N] {
     #[inline(always)]
     fn put(&mut self, _r: usize, i: usize, v: __m512) {
+        let out = run16(self, i);
+        fetch(out.as_ptr().wrapping_add(AHEAD).cast());
         // SAFETY: callers are compiled for this token, so the machine has the instruction.
-        unsafe { store(run16(self, i), v) }
+        unsafe { store(out, v) }
     }
 }
 
