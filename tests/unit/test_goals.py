@@ -56,6 +56,9 @@ CASES: list[tuple[dict[str, Any], list[tuple[float, float]]]] = [
     (line("A16 matrix-vector", "fp8_e4m3fn_row_fp16", ratio=0.9), [(0.9, 1.0)]),
     (line("A16 matrix-vector", "bf16", ratio=0.9), []),
     (line("A16 matrix-matrix, 512 columns", "q8_0", ours=80.0), [(0.5, 0.7)]),
+    # A limit of the line's own turns goes before the run's.
+    (line("A16 matrix-matrix, 512 columns", "q8_0", ours=80.0, limit=100.0), [(0.8, 0.7)]),
+    (line("matrix-vector", "q8_0", ratio=1.4, prepared=22.0, limit=50.0), [(1.4, 1.3), (0.55, 1.0)]),
     # A limit that was not measured.
     (line("A16 matrix-matrix, 512 columns", "q8_0", 2, ours=80.0), []),
 ]
