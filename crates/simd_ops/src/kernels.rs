@@ -157,6 +157,12 @@ pub(crate) struct Scratch {
         allow(dead_code, reason = "for kernels that a target may lack")
     )]
     pub panel16: crate::panel16::Memory,
+    /// For A16 matrix-matrix products with rows in vectors.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        allow(dead_code, reason = "other targets have no such kernels yet")
+    )]
+    pub rows16: crate::rows16::Memory,
     /// For products of one or a few columns on AArch64.
     #[cfg(target_arch = "aarch64")]
     pub neon: arch::aarch64::neon::gemv_layout::Memory,

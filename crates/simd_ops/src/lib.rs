@@ -50,6 +50,7 @@ mod panel;
 mod panel16;
 mod pool;
 pub mod q8_1;
+mod rows16;
 mod scalar;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod search;

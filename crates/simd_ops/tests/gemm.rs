@@ -142,6 +142,21 @@ fn more_columns_than_are_packed_at_a_time() {
     }
 }
 
+/// A16 products with rows in vectors keep accumulators between chunks of 2,048 values: blocks of 32 rows, the last of which may
+/// have 16 or fewer, and of twelve columns, 96 of them at a time and 516 copied.
+#[test]
+fn more_values_than_a_chunk_among_blocks_of_any_size() {
+    let shapes = [(35, 2100, 67), (70, 4500, 100), (20, 2049, 109), (5, 2064, 529)];
+    for format in [FormatId::Bf16, FormatId::Q5G64Fp16, FormatId::GgufQ8_0, FormatId::GgufQ4K] {
+        for (i, (n, k, t)) in shapes.into_iter().enumerate() {
+            let (n, k) = legal(format, n, k);
+            check(&sane(format, n, k, 60 + i as u64), &Random(13).values(t * k), &[1, 2], "chunks");
+        }
+    }
+    let (n, k) = legal(FormatId::Fp32, 37, 2053);
+    check(&wild(FormatId::Fp32, n, k, 70), &Random(14).values(71 * k), &[1], "chunks of any words");
+}
+
 /// Formats with sums of 16 values, of as many columns as make tiles of bfloat16 numbers worth while: their codes are
 /// multiplied with their factors first.
 const HALVES: [FormatId; 5] =

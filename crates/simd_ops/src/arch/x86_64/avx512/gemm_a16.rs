@@ -12,6 +12,9 @@ use crate::kernels::{self, A16Fn, Columns, Products, Scratch};
 use crate::panel16::{Block, HIGH, Operand, WIDE, few, product};
 use crate::tile::Tile;
 
+/// Columns from which on it is worth while to turn the weights.
+const TURNED_FROM: usize = 64;
+
 /// The entries of a format: all that decode to binary32.
 pub(super) fn entries(format: FormatId) -> Products<A16Fn> {
     match format.scheme() {
@@ -25,6 +28,9 @@ avx512_entry! {
     pub(in crate::arch::x86_64) fn columns<const FEW: bool>(
         view: &TensorView<'_>, x: &Columns<'_>, columns: Range<usize>, out: &mut Tile<'_>, scratch: &mut Scratch,
     ) {
+        if !FEW && columns.len() >= TURNED_FROM {
+            return super::gemm_rows16::columns(view, x, columns, out, scratch);
+        }
         let decode = kernels::decode(Isa::Avx512, view.format());
         let add = |w: Operand<'_>, x: Operand<'_>, columns, steps, fresh, block: &mut Block| match columns {
             6 => add::<6>(w, x, steps, fresh, block),

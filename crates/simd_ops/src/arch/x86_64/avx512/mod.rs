@@ -8,6 +8,7 @@ mod fp8_row;
 pub(in crate::arch::x86_64) mod gemm;
 pub(in crate::arch::x86_64) mod gemm_a16;
 mod gemm_a8;
+mod gemm_rows16;
 mod gguf_iq;
 mod gguf_k;
 mod gguf_legacy;
