@@ -228,9 +228,9 @@ fn zeros_of_products_that_vanish_keep_their_sign() {
             Scheme::Nvfp4 | Scheme::Gguf(_) => continue,
         };
         let view = TensorView::new(format, &[n as u64, k as u64], 1, &payload).unwrap();
-        let x = vec![-f32::from_bits(1); 20 * k];
+        let x = vec![-f32::from_bits(1); 70 * k];
         for isa in available() {
-            for t in [1, 2, 7, 20] {
+            for t in [1, 2, 7, 20, 70] {
                 let (mut out, x) = (vec![1.0; t * n], Activations::F32(&x[..t * k]));
                 let on = Dispatch { isa: Some(isa), threads: Some(1) };
                 matmul(&view, x, Precision::A16, &mut out, &on).unwrap();

@@ -45,7 +45,7 @@ fn allocations(work: impl FnOnce()) -> usize {
 /// One test, as the second part counts what all threads do.
 #[test]
 fn the_second_call_does_not_allocate() {
-    let (k, most) = (768, 40);
+    let (k, most) = (768, 70);
     let x: Vec<f32> = (0..most * k).map(|i| (i % 17) as f32 - 8.0).collect();
     let mut out = vec![0.0; most * 128];
     for format in [

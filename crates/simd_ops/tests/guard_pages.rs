@@ -165,6 +165,11 @@ fn products() {
                         let x = Activations::Bf16(half.u16_mut());
                         matmul(&view, x, Precision::A16, out.f32_mut(), &on(isa)).unwrap();
                     }
+                    // So many that weights are turned.
+                    let mut x = Guarded::floats(&Random(3).values(k * 65), side);
+                    let mut out = Guarded::new(4 * n * 65, side);
+                    let x = Activations::F32(x.f32_mut());
+                    matmul(&view, x, Precision::A16, out.f32_mut(), &on(isa)).unwrap();
                 }
             }
         }
