@@ -28,7 +28,9 @@ pub enum Isa {
     Avx512,
     /// `avx512` with the 512-bit integer dot products.
     Avx512Vnni,
-    /// `avx512_vnni` with tile registers and their 8-bit dot products (AMX), where the system grants their use.
+    /// `avx512_vnni` with look-ups of bytes in registers (AVX-512 VBMI).
+    Avx512Vbmi,
+    /// `avx512_vbmi` with tile registers and their 8-bit dot products (AMX), where the system grants their use.
     AmxInt8,
     /// AArch64 with Advanced SIMD.
     Neon,
@@ -76,6 +78,8 @@ features!($, "x86_64", is_x86_feature_detected, AVX512, has_avx512, avx512_entry
     ["avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl"]);
 features!($, "x86_64", is_x86_feature_detected, AVX512_VNNI, has_avx512_vnni, avx512_vnni_entry,
     ["avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni"]);
+features!($, "x86_64", is_x86_feature_detected, AVX512_VBMI, has_avx512_vbmi, avx512_vbmi_entry,
+    ["avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "avx512vbmi"]);
 features!($, "aarch64", is_aarch64_feature_detected, NEON, has_neon, neon_entry, ["neon"]);
 features!($, "aarch64", is_aarch64_feature_detected, NEON_DOTPROD, has_neon_dotprod, neon_dotprod_entry,
     ["neon", "dotprod"]);
@@ -93,25 +97,27 @@ const AMX_INT8: &[&str] = &[
     "avx512dq",
     "avx512vl",
     "avx512vnni",
+    "avx512vbmi",
     "amx-tile",
     "amx-int8",
 ];
 
 fn has_amx_int8() -> bool {
     #[cfg(target_arch = "x86_64")]
-    return has_avx512_vnni() && crate::arch::x86_64::amx_int8::available();
+    return has_avx512_vbmi() && crate::arch::x86_64::amx_int8::available();
     #[cfg(not(target_arch = "x86_64"))]
     return false;
 }
 
 impl Isa {
     /// All tokens; of those a machine has, the last is its best.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Scalar,
         Self::Avx2,
         Self::AvxVnni,
         Self::Avx512,
         Self::Avx512Vnni,
+        Self::Avx512Vbmi,
         Self::AmxInt8,
         Self::Neon,
         Self::NeonDotprod,
@@ -127,6 +133,7 @@ impl Isa {
             Self::AvxVnni => "avx_vnni",
             Self::Avx512 => "avx512",
             Self::Avx512Vnni => "avx512_vnni",
+            Self::Avx512Vbmi => "avx512_vbmi",
             Self::AmxInt8 => "amx_int8",
             Self::Neon => "neon",
             Self::NeonDotprod => "neon_dotprod",
@@ -143,6 +150,7 @@ impl Isa {
             Self::AvxVnni => AVX_VNNI,
             Self::Avx512 => AVX512,
             Self::Avx512Vnni => AVX512_VNNI,
+            Self::Avx512Vbmi => AVX512_VBMI,
             Self::AmxInt8 => AMX_INT8,
             Self::Neon => NEON,
             Self::NeonDotprod => NEON_DOTPROD,
@@ -158,7 +166,8 @@ impl Isa {
             Self::Avx2 | Self::Neon => Some(Self::Scalar),
             Self::AvxVnni | Self::Avx512 => Some(Self::Avx2),
             Self::Avx512Vnni => Some(Self::Avx512),
-            Self::AmxInt8 => Some(Self::Avx512Vnni),
+            Self::Avx512Vbmi => Some(Self::Avx512Vnni),
+            Self::AmxInt8 => Some(Self::Avx512Vbmi),
             Self::NeonDotprod => Some(Self::Neon),
             Self::NeonI8mm => Some(Self::NeonDotprod),
         }
@@ -180,6 +189,7 @@ impl Isa {
                 Self::AvxVnni => has_avx_vnni(),
                 Self::Avx512 => has_avx512(),
                 Self::Avx512Vnni => has_avx512_vnni(),
+                Self::Avx512Vbmi => has_avx512_vbmi(),
                 Self::AmxInt8 => has_amx_int8(),
                 Self::Neon => has_neon(),
                 Self::NeonDotprod => has_neon_dotprod(),

@@ -91,6 +91,8 @@ pub(crate) fn kernels(isa: Isa, format: FormatId) -> Option<KernelSet> {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512Vnni => Some(x86_64::avx512_vnni::kernels(format)),
         #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Vbmi => Some(x86_64::avx512_vbmi::kernels(format)),
+        #[cfg(target_arch = "x86_64")]
         Isa::AmxInt8 => Some(x86_64::amx_int8::kernels(format)),
         #[cfg(target_arch = "aarch64")]
         Isa::Neon => Some(aarch64::neon::kernels(format)),

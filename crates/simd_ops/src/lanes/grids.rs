@@ -29,7 +29,7 @@ const fn plus<const L: usize, const N: usize>(grid: &[[i8; L]; N], offset: u8) -
     Table(out)
 }
 
-const OFFSET: u8 = 64;
+pub(super) const OFFSET: u8 = 64;
 
 /// No magnitude of the tables of two-bit types is greater.
 const MOST: u32 = 43;

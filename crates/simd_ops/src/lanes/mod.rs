@@ -22,6 +22,7 @@ mod k_types;
 pub(crate) mod many;
 mod native;
 mod single;
+mod tables;
 mod vector;
 
 pub(crate) use along::{Along, Lengthwise, along};
@@ -29,6 +30,7 @@ pub(crate) use driver::{Chains, chunk, prepared, product, spread, turn_all};
 pub(crate) use formats::{Codes, Factors, Ggml};
 pub(crate) use native::{Grouped, Nvfp4};
 pub(crate) use single::{Lay, Quads, single_beside, single_prepared};
+pub(crate) use tables::Tabled;
 pub(crate) use vector::{Places, Vector, Wide, safe};
 
 use std::ops::Range;

@@ -157,6 +157,24 @@ pub(crate) trait Vector: Copy {
         signs: bool,
         range: u32,
     ) -> Self::I;
+    /// Whether the look-ups in tables of 64 bytes and more, and [`Self::windows`], are there.
+    const TABLES: bool = false;
+    /// Entry of a table for the lower six bits of every byte.
+    fn look_up_64(self, _table: &[u8; 64], v: Self::I) -> Self::I {
+        v
+    }
+    /// Entry of a table for the lower seven bits of every byte.
+    fn look_up_128(self, _table: &[u8; 128], v: Self::I) -> Self::I {
+        v
+    }
+    /// Entry of a table for every byte.
+    fn look_up_256(self, _table: &[[u8; 128]; 2], v: Self::I) -> Self::I {
+        v
+    }
+    /// Byte `i` of every lane: eight bits of the lane from bit `from[i]` on, which may be negative; a bit outside the lane is any.
+    fn windows(self, words: Self::I, _from: [i8; 4]) -> Self::I {
+        words
+    }
     /// Four bytes of every row at `at`, rows `stride` apart.
     fn words(self, plane: &[u8], stride: usize, at: usize, out: &mut super::Line<Words>) {
         super::spread(plane, stride, at, |r, bytes| out.0[r] = u32::from_le_bytes(bytes));

@@ -3,6 +3,7 @@
 pub(crate) mod amx_int8;
 pub(crate) mod avx2;
 pub(crate) mod avx512;
+pub(crate) mod avx512_vbmi;
 pub(crate) mod avx512_vnni;
 pub(crate) mod avx_vnni;
 mod lanes;

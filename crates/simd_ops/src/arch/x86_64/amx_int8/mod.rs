@@ -1,4 +1,4 @@
-//! Kernels of the token `amx_int8`: tile registers with 8-bit dot products, beside `avx512_vnni`.
+//! Kernels of the token `amx_int8`: tile registers with 8-bit dot products, beside `avx512_vbmi`.
 
 mod gemm;
 mod halves;
@@ -8,8 +8,8 @@ use ninfer_formats::FormatId;
 use ninfer_formats::codec::gguf;
 
 use crate::kernels::{A8Fn, KernelSet, Products};
-use crate::lanes::{Codes, Ggml, Nvfp4, lane_formats, many};
-use gemm::wide;
+use crate::lanes::{Codes, Ggml, Nvfp4, Tabled, lane_formats, many};
+use gemm::{wide, wide_tabled};
 pub(crate) use tiles::available;
 
 /// The entries of a format. Those with sums of 16 values need tiles of bfloat16 numbers, without which they are left to
@@ -26,8 +26,14 @@ pub(crate) fn kernels(format: FormatId) -> KernelSet {
         FormatId::GgufIq1M => Some(halves::wide::<Ggml<gguf::Iq1M>>),
         _ => None,
     };
+    let tabled: Option<A8Fn> = match format {
+        FormatId::GgufIq2Xxs => Some(wide_tabled::<Tabled<gguf::Iq2Xxs>>),
+        FormatId::GgufIq3Xxs => Some(wide_tabled::<Tabled<gguf::Iq3Xxs>>),
+        _ => None,
+    };
     let many = halves
         .filter(|_| tiles::bfloat16())
+        .or(tabled)
         .or_else(|| lane_formats!(format, of, fn() -> Option<A8Fn>).and_then(|of| of()));
     KernelSet { a8: Products { many, ..Products::NONE }, ..KernelSet::NONE }
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use ninfer_formats::TensorView;
 use ninfer_formats::codec::gguf::{self, fields};
 
-use super::turned::{Vnni, four_times, load};
+use super::turned::{Bytes512, VNNI, four_times, load};
 use crate::isa::avx512_vnni_entry;
 use crate::kernels::Scratch;
 use crate::lanes::{self, Along, Ggml, Lengthwise, Line, Words};
@@ -19,7 +19,7 @@ avx512_vnni_entry! {
         view: &TensorView<'_>, x: &Q8_1, columns: Range<usize>, out: &mut Tile<'_>, scratch: &mut Scratch,
     ) {
         for t in columns {
-            lanes::along::<_, Ggml<gguf::Q6K>>(Vnni(()), view, x, t, out, &mut scratch.lanes);
+            lanes::along::<_, Ggml<gguf::Q6K>>(VNNI, view, x, t, out, &mut scratch.lanes);
         }
     }
 }
@@ -105,7 +105,7 @@ unsafe fn turn_lanes([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
     }
 }
 
-impl Lengthwise<Ggml<gguf::Q6K>> for Vnni {
+impl Lengthwise<Ggml<gguf::Q6K>> for Bytes512<false> {
     #[inline(always)]
     unsafe fn row(self, unit: *const u8, x: &Along) -> __m512i {
         // SAFETY: the caller's promise; it has the features, too.

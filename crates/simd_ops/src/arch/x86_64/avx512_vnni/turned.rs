@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use ninfer_formats::TensorView;
 
-use crate::arch::x86_64::lanes::{pattern, places};
+use crate::arch::x86_64::lanes::{pattern, places, word};
 use crate::isa::avx512_vnni_entry;
 use crate::kernels::Scratch;
 use crate::lanes::{
@@ -15,58 +15,72 @@ use crate::lanes::{
 use crate::q8_1::Q8_1;
 use crate::tile::Tile;
 
-/// 512-bit vectors with integer dot products.
+/// 512-bit vectors with integer dot products; with `TABLES` those that look bytes up in registers, too, for which the
+/// features of `avx512_vbmi` are needed.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::arch::x86_64) struct Vnni(pub(in crate::arch::x86_64) ());
+pub(in crate::arch::x86_64) struct Bytes512<const TABLES: bool>(());
 
-avx512_vnni_entry! {
-    /// One column or a few; see [`crate::kernels::A8Fn`].
-    pub(super) fn few<S: Codes>(
-        view: &TensorView<'_>, x: &Q8_1, columns: Range<usize>, out: &mut Tile<'_>, scratch: &mut Scratch,
-    ) {
-        let step = |w: &[_], h: &[_], x: &[_], n, ahead, acc: &mut _, min: &mut _| chunk::<S>(w, h, x, n, ahead, acc, min);
-        lanes::product::<_, S>(Vnni(()), view, x, columns, out, &mut scratch.lanes, step);
-    }
+/// Those of `avx512_vnni`, for functions that are compiled for it.
+pub(in crate::arch::x86_64) const VNNI: Bytes512<false> = Bytes512(());
+/// Those of `avx512_vbmi`.
+pub(in crate::arch::x86_64) const VBMI: Bytes512<true> = Bytes512(());
 
-    /// One column; see [`crate::kernels::A8Fn`].
-    pub(super) fn one<S: Codes>(
-        view: &TensorView<'_>, x: &Q8_1, columns: Range<usize>, out: &mut Tile<'_>, scratch: &mut Scratch,
-    ) {
-        for t in columns {
-            lanes::single_beside::<_, S>(Vnni(()), view, x, t, out, &mut scratch.lanes);
+/// Entries of one and a few columns on the vectors `$v`, compiled for the features that `$entry` names.
+macro_rules! products {
+    ($entry:ident, $v:ident) => {
+        $entry! {
+            /// One column or a few; see [`crate::kernels::A8Fn`].
+            pub(super) fn few<S: Codes>(
+                view: &TensorView<'_>, x: &Q8_1, columns: Range<usize>, out: &mut Tile<'_>, scratch: &mut Scratch,
+            ) {
+                let step = |w: &[_], h: &[_], x: &[_], n, ahead, acc: &mut _, min: &mut _| chunk::<S>(w, h, x, n, ahead, acc, min);
+                lanes::product::<_, S>($v, view, x, columns, out, &mut scratch.lanes, step);
+            }
+
+            /// One column; see [`crate::kernels::A8Fn`].
+            pub(super) fn one<S: Codes>(
+                view: &TensorView<'_>, x: &Q8_1, columns: Range<usize>, out: &mut Tile<'_>, scratch: &mut Scratch,
+            ) {
+                for t in columns {
+                    lanes::single_beside::<_, S>($v, view, x, t, out, &mut scratch.lanes);
+                }
+            }
+
+            /// See [`crate::kernels::PreparedFn`].
+            pub(super) fn prepared<S: Codes>(
+                view: &TensorView<'_>,
+                turned: Turned<'_>,
+                x: &Q8_1,
+                columns: Range<usize>,
+                out: &mut Tile<'_>,
+                scratch: &mut Scratch,
+            ) {
+                if columns.len() == 1 {
+                    return lanes::single_prepared::<_, S>($v, view, turned, x, columns.start, out, &mut scratch.lanes);
+                }
+                let step = |w: &[_], h: &[_], x: &[_], n, ahead, acc: &mut _, min: &mut _| chunk::<S>(w, h, x, n, ahead, acc, min);
+                lanes::prepared::<_, S>($v, view, turned, x, columns, out, &mut scratch.lanes, step);
+            }
+
+            /// The large part, once for both.
+            #[inline(never)]
+            fn chunk<S: Codes>(
+                words: &[Line<Words>],
+                halves: &[HalfLine],
+                x: &[Activation],
+                columns: usize,
+                ahead: usize,
+                acc: &mut Chains<__m512>,
+                min: &mut Chains<__m512>,
+            ) {
+                lanes::chunk::<_, S>($v, words, halves, x, columns, ahead, acc, min);
+            }
         }
-    }
-
-    /// See [`crate::kernels::PreparedFn`].
-    pub(super) fn prepared<S: Codes>(
-        view: &TensorView<'_>,
-        turned: Turned<'_>,
-        x: &Q8_1,
-        columns: Range<usize>,
-        out: &mut Tile<'_>,
-        scratch: &mut Scratch,
-    ) {
-        if columns.len() == 1 {
-            return lanes::single_prepared::<_, S>(Vnni(()), view, turned, x, columns.start, out, &mut scratch.lanes);
-        }
-        let step = |w: &[_], h: &[_], x: &[_], n, ahead, acc: &mut _, min: &mut _| chunk::<S>(w, h, x, n, ahead, acc, min);
-        lanes::prepared::<_, S>(Vnni(()), view, turned, x, columns, out, &mut scratch.lanes, step);
-    }
-
-    /// The large part, once for both.
-    #[inline(never)]
-    fn chunk<S: Codes>(
-        words: &[Line<Words>],
-        halves: &[HalfLine],
-        x: &[Activation],
-        columns: usize,
-        ahead: usize,
-        acc: &mut Chains<__m512>,
-        min: &mut Chains<__m512>,
-    ) {
-        lanes::chunk::<_, S>(Vnni(()), words, halves, x, columns, ahead, acc, min);
-    }
+    };
 }
+pub(in crate::arch::x86_64) use products;
+
+products!(avx512_vnni_entry, VNNI);
 
 /// Bytes of four rows to rows of bytes.
 const BYTES_TURNED: [u8; 16] = [0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15];
@@ -90,6 +104,16 @@ pub(super) unsafe fn load<T>(of: &T) -> __m512i {
 pub(super) unsafe fn four_times(table: &[u8; 16]) -> __m512i {
     // SAFETY: reads the 16 bytes of the table; the caller has the features.
     unsafe { _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())) }
+}
+
+/// Entry of a table for the lower seven bits of every byte; only in code that is compiled for `avx512_vbmi`.
+#[inline(always)]
+unsafe fn look_up_128(table: &[u8; 128], v: __m512i) -> __m512i {
+    // SAFETY: reads the 128 bytes of the table; the caller has the features.
+    unsafe {
+        let [low, high] = [table.as_ptr(), table.as_ptr().add(64)].map(|part| _mm512_loadu_si512(part.cast()));
+        _mm512_permutex2var_epi8(low, v, high)
+    }
 }
 
 /// Whether sixteen rows have four bytes each at `at`, near enough for 32-bit distances.
@@ -180,7 +204,7 @@ unsafe fn add_pairs_to(most: i32, a: __m512i, b: __m512i) -> __m512i {
     }
 }
 
-impl Quads for Vnni {
+impl<const TABLES: bool> Quads for Bytes512<TABLES> {
     const LATE: bool = false;
 
     #[inline(always)]
@@ -230,7 +254,7 @@ impl Quads for Vnni {
     }
 }
 
-impl Vector for Vnni {
+impl<const TABLES: bool> Vector for Bytes512<TABLES> {
     type I = __m512i;
     type F = __m512;
     /// Of entry `e`: bit masks of eight rows at `2 e`, of the other eight at `2 e + 1`.
@@ -240,6 +264,7 @@ impl Vector for Vnni {
     const LANES: usize = 16;
     const SIGNED: bool = false;
     const SIGNS: bool = false;
+    const TABLES: bool = TABLES;
 
     safe! {
         fn zero(self) -> __m512i { _mm512_setzero_si512() }
@@ -355,6 +380,18 @@ impl Vector for Vnni {
             let odd = _mm512_permutex2var_epi32(low, load(&ODD), high);
             _mm512_add_epi32(_mm512_add_epi32(even, odd), acc)
         }
+        fn look_up_64(self, table: &[u8; 64], v: __m512i) -> __m512i { _mm512_permutexvar_epi8(v, load(table)) }
+        fn look_up_128(self, table: &[u8; 128], v: __m512i) -> __m512i { look_up_128(table, v) }
+        fn look_up_256(self, table: &[[u8; 128]; 2], v: __m512i) -> __m512i {
+            let [low, high] = [look_up_128(&table[0], v), look_up_128(&table[1], v)];
+            _mm512_mask_blend_epi8(_mm512_movepi8_mask(v), low, high)
+        }
+        fn windows(self, words: __m512i, from: [i8; 4]) -> __m512i {
+            // Both lanes of a quarter of 64 bits, whose bits go round.
+            let low = i64::from(word(from.map(|from| from as u8 & 63))) & 0xffff_ffff;
+            let high = i64::from(word(from.map(|from| (from + 32) as u8 & 63)));
+            _mm512_multishift_epi64_epi8(_mm512_set1_epi64(high << 32 | low), words)
+        }
         fn words(self, plane: &[u8], stride: usize, at: usize, out: &mut Line<Words>) {
             if gatherable(plane, stride, at) {
                 // Every read is inside, as asserted.
@@ -414,7 +451,7 @@ impl Vector for Vnni {
     }
 }
 
-impl Wide for Vnni {
+impl<const TABLES: bool> Wide for Bytes512<TABLES> {
     safe! {
         fn words_of(self, w: [__m512i; 2]) -> [__m512i; 2] {
             let [even, odd] = [load(&EVEN), load(&ODD)];

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use ninfer_formats::TensorView;
 
-use super::turned::Vnni;
+use super::turned::VNNI;
 use crate::isa::avx512_vnni_entry;
 use crate::kernels::Scratch;
 use crate::lanes::many::{
@@ -18,58 +18,67 @@ use crate::lanes::{Codes, Factors, HalfLine, Line, Vector, Wide, Words};
 use crate::q8_1::Q8_1;
 use crate::tile::Tile;
 
-const NONE: u8 = Factors::None as u8;
-const WHOLE: u8 = Factors::Whole as u8;
-const HALVES: u8 = Factors::Halves as u8;
-const TERMS: u8 = Factors::Terms as u8;
+pub(in crate::arch::x86_64) const NONE: u8 = Factors::None as u8;
+pub(in crate::arch::x86_64) const WHOLE: u8 = Factors::Whole as u8;
+pub(in crate::arch::x86_64) const HALVES: u8 = Factors::Halves as u8;
+pub(in crate::arch::x86_64) const TERMS: u8 = Factors::Terms as u8;
+
+/// The entry on the vectors `$v`, compiled for the features that `$entry` names, and what unpacks for it.
+macro_rules! wide_products {
+    ($entry:ident, $v:ident) => {
+        $entry! {
+            /// See [`crate::kernels::A8Fn`].
+            pub(in crate::arch::x86_64) fn wide<S: Codes>(
+                view: &TensorView<'_>, x: &Q8_1, columns: Range<usize>, out: &mut Tile<'_>, scratch: &mut Scratch,
+            ) {
+                let few = columns.len() <= 8;
+                // Closures of this function are compiled for its features; the bare functions would not be.
+                let steps = Steps {
+                    unpack: |w: &[_], h: &[_], to: &mut [_], codes: &mut [_]| unpack::<S, false>(w, h, to, codes),
+                    terms: |blocks: &[Block], codes: &[_], x: Group<'_>, ahead: Ahead<'_>, acc: &mut Chains| {
+                        match (factors::<S>(), few) {
+                            (Factors::None, false) => terms::<NONE, 16>(blocks, codes, x, ahead, acc),
+                            (Factors::Whole, false) => terms::<WHOLE, 16>(blocks, codes, x, ahead, acc),
+                            (Factors::Halves, false) => terms::<HALVES, 16>(blocks, codes, x, ahead, acc),
+                            (Factors::Terms, false) => terms::<TERMS, 16>(blocks, codes, x, ahead, acc),
+                            (Factors::None, true) => terms::<NONE, 8>(blocks, codes, x, ahead, acc),
+                            (Factors::Whole, true) => terms::<WHOLE, 8>(blocks, codes, x, ahead, acc),
+                            (Factors::Halves, true) => terms::<HALVES, 8>(blocks, codes, x, ahead, acc),
+                            (Factors::Terms, true) => terms::<TERMS, 8>(blocks, codes, x, ahead, acc),
+                        }
+                    },
+                    minima: |blocks: &[Block], x: Group<'_>, min: &mut Chains| match (S::SPLIT, few) {
+                        (true, false) => minima::<true, 16>(blocks, x, min),
+                        (false, false) => minima::<false, 16>(blocks, x, min),
+                        (true, true) => minima::<true, 8>(blocks, x, min),
+                        (false, true) => minima::<false, 8>(blocks, x, min),
+                    },
+                };
+                many::<_, S, FOURS>($v, 8, view, x, columns, out, &mut scratch.lanes.many, &steps);
+            }
+
+            /// See [`Steps::unpack`]. If `SIGNED`, the offset is taken off.
+            #[inline(never)]
+            pub(in crate::arch::x86_64) fn unpack<S: Codes, const SIGNED: bool>(
+                words: &[Line<Words>], halves: &[HalfLine], to: &mut [Block], codes: &mut [Line<Words>],
+            ) {
+                unpack_chunk::<_, S>($v, words, halves, to, codes, |codes, _, to| {
+                    for (to, mut w) in to.iter_mut().zip(codes) {
+                        if SIGNED && S::WHOLE_OFFSET != 0 {
+                            w = $v.sub_bytes(w, $v.bytes(S::WHOLE_OFFSET as u8));
+                        }
+                        $v.store_words(w, &mut to.0);
+                    }
+                });
+            }
+        }
+    };
+}
+pub(in crate::arch::x86_64) use wide_products;
+
+wide_products!(avx512_vnni_entry, VNNI);
 
 avx512_vnni_entry! {
-    /// See [`crate::kernels::A8Fn`].
-    pub(in crate::arch::x86_64) fn wide<S: Codes>(
-        view: &TensorView<'_>, x: &Q8_1, columns: Range<usize>, out: &mut Tile<'_>, scratch: &mut Scratch,
-    ) {
-        let few = columns.len() <= 8;
-        // Closures of this function are compiled for its features; the bare functions would not be.
-        let steps = Steps {
-            unpack: |w: &[_], h: &[_], to: &mut [_], codes: &mut [_]| unpack::<S, false>(w, h, to, codes),
-            terms: |blocks: &[Block], codes: &[_], x: Group<'_>, ahead: Ahead<'_>, acc: &mut Chains| {
-                match (factors::<S>(), few) {
-                    (Factors::None, false) => terms::<NONE, 16>(blocks, codes, x, ahead, acc),
-                    (Factors::Whole, false) => terms::<WHOLE, 16>(blocks, codes, x, ahead, acc),
-                    (Factors::Halves, false) => terms::<HALVES, 16>(blocks, codes, x, ahead, acc),
-                    (Factors::Terms, false) => terms::<TERMS, 16>(blocks, codes, x, ahead, acc),
-                    (Factors::None, true) => terms::<NONE, 8>(blocks, codes, x, ahead, acc),
-                    (Factors::Whole, true) => terms::<WHOLE, 8>(blocks, codes, x, ahead, acc),
-                    (Factors::Halves, true) => terms::<HALVES, 8>(blocks, codes, x, ahead, acc),
-                    (Factors::Terms, true) => terms::<TERMS, 8>(blocks, codes, x, ahead, acc),
-                }
-            },
-            minima: |blocks: &[Block], x: Group<'_>, min: &mut Chains| match (S::SPLIT, few) {
-                (true, false) => minima::<true, 16>(blocks, x, min),
-                (false, false) => minima::<false, 16>(blocks, x, min),
-                (true, true) => minima::<true, 8>(blocks, x, min),
-                (false, true) => minima::<false, 8>(blocks, x, min),
-            },
-        };
-        many::<_, S, FOURS>(Vnni(()), 8, view, x, columns, out, &mut scratch.lanes.many, &steps);
-    }
-
-    /// See [`Steps::unpack`]. If `SIGNED`, the offset is taken off.
-    #[inline(never)]
-    pub(in crate::arch::x86_64) fn unpack<S: Codes, const SIGNED: bool>(
-        words: &[Line<Words>], halves: &[HalfLine], to: &mut [Block], codes: &mut [Line<Words>],
-    ) {
-        let v = Vnni(());
-        unpack_chunk::<_, S>(v, words, halves, to, codes, |codes, _, to| {
-            for (to, mut w) in to.iter_mut().zip(codes) {
-                if SIGNED && S::WHOLE_OFFSET != 0 {
-                    w = v.sub_bytes(w, v.bytes(S::WHOLE_OFFSET as u8));
-                }
-                v.store_words(w, &mut to.0);
-            }
-        });
-    }
-
     #[inline]
     pub(in crate::arch::x86_64) fn load(of: &Numbers) -> __m512 {
         // SAFETY: reads the 64 bytes of `of`, which are aligned to 64.
@@ -185,7 +194,7 @@ avx512_vnni_entry! {
     }
 
     #[inline(never)]
-    fn terms<const FACTORS: u8, const N: usize>(
+    pub(in crate::arch::x86_64) fn terms<const FACTORS: u8, const N: usize>(
         blocks: &[Block], codes: &[Line<Words>], x: Group<'_>, ahead: Ahead<'_>, acc: &mut Chains,
     ) {
         const { assert!(N == 8 || N == 16) };

@@ -1,0 +1,26 @@
+//! Kernels of the token `avx512_vbmi`: grids looked up in registers, beside `avx512_vnni`.
+
+mod turned;
+pub(super) mod wide;
+
+use ninfer_formats::FormatId;
+use ninfer_formats::codec::gguf;
+
+use crate::kernels::{A8Fn, KernelSet, PreparedFn, Products};
+use crate::lanes::{Codes, Tabled};
+use turned::{few, one, prepared};
+use wide::wide;
+
+/// The entries of a format.
+pub(crate) fn kernels(format: FormatId) -> KernelSet {
+    fn of<S: Codes>() -> KernelSet {
+        let many = Some(wide::<S> as A8Fn);
+        let a8 = Products { one: Some(one::<S> as A8Fn), few: Some(few::<S>), many };
+        KernelSet { a8, prepared: Some(prepared::<S> as PreparedFn), ..KernelSet::NONE }
+    }
+    match format {
+        FormatId::GgufIq2Xxs => of::<Tabled<gguf::Iq2Xxs>>(),
+        FormatId::GgufIq3Xxs => of::<Tabled<gguf::Iq3Xxs>>(),
+        _ => KernelSet::NONE,
+    }
+}
