@@ -85,7 +85,7 @@ fn seven_bits<V: Vector>(v: V, a: V::I) -> V::I {
 
 /// Byte `i` of every word.
 #[inline(always)]
-fn byte<V: Vector>(v: V, words: V::I, i: usize) -> V::I {
+pub(super) fn byte<V: Vector>(v: V, words: V::I, i: usize) -> V::I {
     match i {
         0 => v.and(words, v.ints(0xff)),
         3 => v.shift::<24>(words),

@@ -13,10 +13,10 @@ use std::marker::PhantomData;
 
 use ninfer_formats::RowParts;
 use ninfer_formats::codec::gguf;
-use ninfer_formats::tables::{IQ2_XXS, IQ3_XXS};
+use ninfer_formats::tables::{IQ1_TIMES_8, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS};
 
-use super::formats::{Codes, Factors, Ggml, Unit, dots, words};
-use super::grids::OFFSET;
+use super::formats::{Codes, Factors, Ggml, Unit, bits, dots, pairs, words};
+use super::grids::{OFFSET, byte};
 use super::{Quads, Turn, Vector};
 
 /// ggml blocks whose grids are looked up in registers, for vectors with [`Vector::TABLES`].
@@ -43,18 +43,22 @@ where
 #[repr(C, align(64))]
 struct Aligned<T>(T);
 
+/// The number of a value of the two-bit grids.
+const fn number(value: i8) -> u8 {
+    match value {
+        8 => 0,
+        25 => 1,
+        43 => 2,
+        _ => panic!("another value"),
+    }
+}
+
 /// The numbers of the values of eight: two bits each, four in a byte.
 const fn twos(grid: &[[i8; 8]; 256]) -> [Aligned<[[u8; 128]; 2]>; 2] {
     let mut out = [[[0; 128]; 2]; 2];
     let mut i = 0;
     while i < 8 * 256 {
-        let number = match grid[i / 8][i % 8] {
-            8 => 0,
-            25 => 1,
-            43 => 2,
-            _ => panic!("another value"),
-        };
-        out[i % 8 / 4][i / 8 / 128][i / 8 % 128] |= number << (2 * (i % 4));
+        out[i % 8 / 4][i / 8 / 128][i / 8 % 128] |= number(grid[i / 8][i % 8]) << (2 * (i % 4));
         i += 1;
     }
     [Aligned(out[0]), Aligned(out[1])]
@@ -88,10 +92,13 @@ const XXS: [u8; 8] = [4, 12, 20, 28, 36, 44, 52, 62];
 
 /// The numbers of the values of four, three bits each, for two values a byte. The first byte has them from bits 0 and 5 on, the
 /// signs come between; the second from bits 0 and 3, with the last bit at 7, the signs come to 5 and 6.
-const fn threes(grid: &[[i8; 4]; 256], values: &[u8; 8]) -> [Aligned<[[u8; 128]; 2]>; 2] {
-    let mut out = [[[0; 128]; 2]; 2];
+const fn threes<const N: usize, const P: usize>(
+    grid: &[[i8; 4]; N],
+    values: &[u8; 8],
+) -> [Aligned<[[[u8; 128]; 2]; P]>; 2] {
+    let mut out = [[[[0; 128]; 2]; P]; 2];
     let mut i = 0;
-    while i < 256 {
+    while i < N {
         let mut numbers = [0; 4];
         let mut j = 0;
         while j < 4 {
@@ -101,21 +108,47 @@ const fn threes(grid: &[[i8; 4]; 256], values: &[u8; 8]) -> [Aligned<[[u8; 128];
             j += 1;
         }
         let [a, b, c, d] = numbers;
-        out[0][i / 128][i % 128] = a | b << 5;
-        out[1][i / 128][i % 128] = c | (d & 3) << 3 | (d >> 2) << 7;
+        out[0][i / 256][i / 128 % 2][i % 128] = a | b << 5;
+        out[1][i / 256][i / 128 % 2][i % 128] = c | (d & 3) << 3 | (d >> 2) << 7;
         i += 1;
     }
     [Aligned(out[0]), Aligned(out[1])]
 }
 
-static XXS3: [Aligned<[[u8; 128]; 2]>; 2] = threes(&IQ3_XXS, &XXS);
-/// Of the four values in turn; the index of the second and fourth is shifted by three.
-static THREES: [Aligned<[u8; 64]>; 4] = [
-    signed(&XXS, [0, 1, 2], 3),
-    signed(&XXS, [2, 3, 4], 1),
-    signed(&XXS, [0, 1, 2], 5),
-    signed(&XXS, [0, 1, 4], 3),
-];
+static XXS3: [Aligned<[[[u8; 128]; 2]; 1]>; 2] = threes(&IQ3_XXS, &XXS);
+/// Values of the four in turn; the index of the second and fourth is shifted by three.
+const fn threes_of(values: &[u8; 8]) -> [Aligned<[u8; 64]>; 4] {
+    [
+        signed(values, [0, 1, 2], 3),
+        // The sign is bit 4 of the byte, the second one's.
+        signed(values, [2, 3, 4], 1),
+        signed(values, [0, 1, 2], 5),
+        signed(values, [0, 1, 4], 3),
+    ]
+}
+
+static XXS3_VALUES: [Aligned<[u8; 64]>; 4] = threes_of(&XXS);
+
+/// Values of `iq3_s` by their numbers.
+const S: [u8; 8] = [1, 3, 5, 7, 9, 11, 13, 15];
+static S3: [Aligned<[[[u8; 128]; 2]; 2]>; 2] = threes(&IQ3_S, &S);
+static S3_VALUES: [Aligned<[u8; 64]>; 4] = threes_of(&S);
+
+/// Four entries of four values of three bits, with the signs in the lower four bits of their bytes, shifted up by three.
+#[inline(always)]
+fn fours<V: Vector>(v: V, [a, b]: [V::I; 2], signs: V::I, values: &[Aligned<[u8; 64]>; 4]) -> [V::I; 4] {
+    let a = v.select(v.bytes(0x18), signs, a);
+    let b = v.select(v.bytes(0x60), signs, b);
+    [
+        v.look_up_64(&values[0].0, a),
+        v.look_up_64(&values[1].0, v.shift::<3>(a)),
+        v.look_up_64(&values[2].0, b),
+        v.look_up_64(&values[3].0, v.shift::<3>(b)),
+    ]
+}
+
+/// The signs of the four entries of each half of a word of 32 bits, as [`fours`] takes them.
+const SIGNS: [[i8; 4]; 2] = [[-3, 1, 5, 9], [13, 17, 21, 25]];
 
 /// Seven bits and their parity as the eighth.
 static WITH_PARITY: Aligned<[u8; 128]> = {
@@ -184,6 +217,98 @@ impl Codes for Tabled<gguf::Iq2Xxs> {
     }
 }
 
+/// The numbers of the values of eight, two in each byte of a word: those that [`TWOS`] takes.
+const fn packed<const N: usize>(grid: &[[i8; 8]; N]) -> Aligned<[[u8; 4]; N]> {
+    let mut out = [[0; 4]; N];
+    let mut i = 0;
+    while i < 8 * N {
+        out[i / 8][i % 8 / 2] |= number(grid[i / 8][i % 8]) << (2 * (i % 2));
+        i += 1;
+    }
+    Aligned(out)
+}
+
+static XS2: Aligned<[[u8; 4]; 512]> = packed(&IQ2_XS);
+static S2: Aligned<[[u8; 4]; 1024]> = packed(&IQ2_S);
+
+/// Entries of [`packed`], with signs in bits 4 and 5 of each byte: the even values of each, and the odd ones.
+#[inline(always)]
+fn entries<V: Vector, const N: usize>(
+    v: V,
+    table: &[[u8; 4]; N],
+    indices: [V::I; 4],
+    signs: [V::I; 4],
+    values: &[Aligned<[u8; 64]>; 2],
+) -> [V::I; 8] {
+    let mut w = [signs[0]; 8];
+    for e in 0..4 {
+        let pairs = v.select(v.bytes(15), v.entries4(table, indices[e]), signs[e]);
+        w[2 * e] = v.look_up_64(&values[0].0, pairs);
+        w[2 * e + 1] = v.look_up_64(&values[1].0, pairs);
+    }
+    w
+}
+
+/// Bytes of eight sign bits as the signs that [`entries`] takes.
+#[inline(always)]
+fn spread<V: Vector>(v: V, signs: V::I) -> [V::I; 4] {
+    [
+        v.windows(signs, [-4, -2, 0, 2]),
+        v.windows(signs, [4, 6, 8, 10]),
+        v.windows(signs, [12, 14, 16, 18]),
+        v.windows(signs, [20, 22, 24, 26]),
+    ]
+}
+
+impl Codes for Tabled<gguf::Iq2Xs> {
+    const FIRST: &'static [usize] = Ggml::<gguf::Iq2Xs>::FIRST;
+    const ORDER: [u8; 32] = pairs();
+    const OFFSET: i32 = OFFSET as i32;
+    const RANGE: u32 = 127;
+    const FACTORS: Factors = Factors::Halves;
+    const MOST: u32 = 31;
+    const POWER: f32 = 0.125;
+    words! { |v, u, B| {
+        const { assert!(V::TABLES) };
+        let [a, b] = [u.word(v, 2 * B), u.word(v, 2 * B + 1)];
+        let upper = v.select(v.ints(0xffff), v.windows(a, [9, 25, 0, 0]), v.windows(b, [0, 0, 9, 25]));
+        let signs = v.look_up_128(&WITH_PARITY.0, upper);
+        let indices = [bits(v, a, 0, 511), bits(v, a, 16, 511), bits(v, b, 0, 511), bits(v, b, 16, 511)];
+        entries(v, &XS2.0, indices, spread(v, signs), &TWOS)
+    } }
+
+    #[inline(always)]
+    fn factors<V: Vector, const B: usize>(v: V, u: Unit<'_>) -> [V::F; 2] {
+        Ggml::<gguf::Iq2Xs>::factors::<V, B>(v, u)
+    }
+}
+
+impl Codes for Tabled<gguf::Iq2S> {
+    const FIRST: &'static [usize] = Ggml::<gguf::Iq2S>::FIRST;
+    const ORDER: [u8; 32] = pairs();
+    const OFFSET: i32 = OFFSET as i32;
+    const RANGE: u32 = 127;
+    const FACTORS: Factors = Factors::Halves;
+    const MOST: u32 = 31;
+    const POWER: f32 = 0.125;
+    words! { |v, u, B| {
+        const { assert!(V::TABLES) };
+        let (q, high) = (u.word(v, B), u.word(v, 16 + B / 4));
+        macro_rules! index {
+            ($e:literal) => {
+                v.or(byte(v, q, $e), bits(v, high, (B % 4 * 8 + 2 * $e) as i32 - 8, 0x300))
+            };
+        }
+        let signs = spread(v, u.word(v, 8 + B));
+        entries(v, &S2.0, [index!(0), index!(1), index!(2), index!(3)], signs, &TWOS)
+    } }
+
+    #[inline(always)]
+    fn factors<V: Vector, const B: usize>(v: V, u: Unit<'_>) -> [V::F; 2] {
+        Ggml::<gguf::Iq2S>::factors::<V, B>(v, u)
+    }
+}
+
 impl Codes for Tabled<gguf::Iq3Xxs> {
     const FIRST: &'static [usize] = Ggml::<gguf::Iq3Xxs>::FIRST;
     const ORDER: [u8; 32] = by_values::<4>();
@@ -194,25 +319,140 @@ impl Codes for Tabled<gguf::Iq3Xxs> {
     words! { |v, u, B| {
         const { assert!(V::TABLES) };
         let signs = signs(v, u.word(v, 16 + B));
-        let mut w = [signs; 8];
-        for half in 0..2 {
-            let q = u.word(v, 2 * B + half);
-            // The signs of an entry in bits 3 to 6 of its byte.
-            let from = if half == 0 { [-3, 1, 5, 9] } else { [13, 17, 21, 25] };
-            let signs = v.windows(signs, from);
-            let a = v.select(v.bytes(0x18), signs, v.look_up_256(&XXS3[0].0, q));
-            let b = v.select(v.bytes(0x60), signs, v.look_up_256(&XXS3[1].0, q));
-            let indices = [a, v.shift::<3>(a), b, v.shift::<3>(b)];
-            for i in 0..4 {
-                w[4 * half + i] = v.look_up_64(&THREES[i].0, indices[i]);
-            }
+        macro_rules! half {
+            ($half:literal) => {{
+                let q = u.word(v, 2 * B + $half);
+                let numbers = [v.look_up_256(&XXS3[0].0[0], q), v.look_up_256(&XXS3[1].0[0], q)];
+                fours(v, numbers, v.windows(signs, SIGNS[$half]), &XXS3_VALUES)
+            }};
         }
-        w
+        let ([a, b, c, d], [e, f, g, h]) = (half!(0), half!(1));
+        [a, b, c, d, e, f, g, h]
     } }
 
     #[inline(always)]
     fn factors<V: Vector, const B: usize>(v: V, u: Unit<'_>) -> [V::F; 2] {
         Ggml::<gguf::Iq3Xxs>::factors::<V, B>(v, u)
+    }
+}
+
+impl Codes for Tabled<gguf::Iq3S> {
+    const FIRST: &'static [usize] = Ggml::<gguf::Iq3S>::FIRST;
+    const ORDER: [u8; 32] = by_values::<4>();
+    const OFFSET: i32 = OFFSET as i32;
+    const RANGE: u32 = 127;
+    const FACTORS: Factors = Factors::Whole;
+    words! { |v, u, B| {
+        const { assert!(V::TABLES) };
+        let (signs, high) = (u.word(v, 16 + B), u.word(v, 24 + B / 4));
+        macro_rules! half {
+            ($half:literal) => {{
+                let q = u.word(v, 2 * B + $half);
+                let ninth = if $half == 0 { [0, 1, 2, 3] } else { [4, 5, 6, 7] };
+                let (low, upper) = (v.look_up_256(&S3[0].0[0], q), v.look_up_256(&S3[0].0[1], q));
+                let a = v.choose(high, [B as u8 % 4; 4], ninth, upper, low);
+                let (low, upper) = (v.look_up_256(&S3[1].0[0], q), v.look_up_256(&S3[1].0[1], q));
+                let b = v.choose(high, [B as u8 % 4; 4], ninth, upper, low);
+                fours(v, [a, b], v.windows(signs, SIGNS[$half]), &S3_VALUES)
+            }};
+        }
+        let ([a, b, c, d], [e, f, g, h]) = (half!(0), half!(1));
+        [a, b, c, d, e, f, g, h]
+    } }
+
+    #[inline(always)]
+    fn factors<V: Vector, const B: usize>(v: V, u: Unit<'_>) -> [V::F; 2] {
+        Ggml::<gguf::Iq3S>::factors::<V, B>(v, u)
+    }
+}
+
+/// `8 * grid + 8` by one more than the grid's values; with the bit set the code is one less, otherwise one more, both with
+/// the offset of nine.
+static ONES: [Aligned<[u8; 64]>; 2] = [ones(0), ones(2)];
+
+const fn ones(at: usize) -> Aligned<[u8; 64]> {
+    let mut out = [0; 64];
+    let mut i = 0;
+    while i < 64 {
+        out[i] = (8 * (i >> at & 3) + if i >> 4 & 1 == 0 { 2 } else { 0 }) as u8;
+        i += 1;
+    }
+    Aligned(out)
+}
+
+static ONE: Aligned<[[u8; 4]; 2048]> = {
+    let mut out = [[0; 4]; 2048];
+    let mut i = 0;
+    while i < 8 * 2048 {
+        let number = (IQ1_TIMES_8[i / 8][i % 8] + 8) as u8;
+        assert!(number.is_multiple_of(8) && number <= 16);
+        out[i / 8][i % 8 / 2] |= number / 8 << (2 * (i % 2));
+        i += 1;
+    }
+    Aligned(out)
+};
+
+/// Four indices: the bytes of `q`, and above them the lower three bits of each of four nibbles of `high` from bit `at` on.
+macro_rules! indices {
+    ($v:ident, $q:ident, $high:ident, $at:expr, $step:literal) => {
+        [
+            $v.or(byte($v, $q, 0), bits($v, $high, $at - 8, 0x700)),
+            $v.or(byte($v, $q, 1), bits($v, $high, $at + $step - 8, 0x700)),
+            $v.or(byte($v, $q, 2), bits($v, $high, $at + 2 * $step - 8, 0x700)),
+            $v.or(byte($v, $q, 3), bits($v, $high, $at + 3 * $step - 8, 0x700)),
+        ]
+    };
+}
+
+impl Codes for Tabled<gguf::Iq1S> {
+    const FIRST: &'static [usize] = Ggml::<gguf::Iq1S>::FIRST;
+    const ORDER: [u8; 32] = pairs();
+    const OFFSET: i32 = 9;
+    const RANGE: u32 = 18;
+    const FACTORS: Factors = Factors::Whole;
+    const POWER: f32 = 0.125;
+    words! { |v, u, B| {
+        const { assert!(V::TABLES) };
+        let (q, high, at) = (u.word(v, B), u.word(v, 8 + B / 2), (B % 2 * 16) as i32);
+        let less = v.windows(high, [at as i8 + 11; 4]);
+        entries(v, &ONE.0, indices!(v, q, high, at, 3), [less; 4], &ONES)
+    } }
+
+    #[inline(always)]
+    fn factors<V: Vector, const B: usize>(v: V, u: Unit<'_>) -> [V::F; 2] {
+        Ggml::<gguf::Iq1S>::factors::<V, B>(v, u)
+    }
+}
+
+impl Codes for Tabled<gguf::Iq1M> {
+    const FIRST: &'static [usize] = Ggml::<gguf::Iq1M>::FIRST;
+    const ORDER: [u8; 32] = pairs();
+    const OFFSET: i32 = 9;
+    const RANGE: u32 = 18;
+    const FACTORS: Factors = Factors::Halves;
+    const MOST: u32 = 15;
+    const POWER: f32 = 0.125;
+    words! { |v, u, B| {
+        const { assert!(V::TABLES) };
+        let (q, high, at) = (u.word(v, B), u.word(v, 8 + B / 2), (B % 2 * 16) as i32);
+        let first = at as i8 - 1;
+        let less = [
+            v.windows(high, [first; 4]),
+            v.windows(high, [first + 4; 4]),
+            v.windows(high, [first + 8; 4]),
+            v.windows(high, [first + 12; 4]),
+        ];
+        entries(v, &ONE.0, indices!(v, q, high, at, 4), less, &ONES)
+    } }
+
+    #[inline(always)]
+    fn scales<V: Vector>(v: V, u: Unit<'_>) -> [V::F; 2] {
+        Ggml::<gguf::Iq1M>::scales(v, u)
+    }
+
+    #[inline(always)]
+    fn factors<V: Vector, const B: usize>(v: V, u: Unit<'_>) -> [V::F; 2] {
+        Ggml::<gguf::Iq1M>::factors::<V, B>(v, u)
     }
 }
 
@@ -223,14 +463,12 @@ mod tests {
     /// What the kernels do with an entry, a value at a time.
     #[test]
     fn tables_give_every_value_of_every_entry_with_either_sign() {
-        let entry = |table: &[Aligned<[[u8; 128]; 2]>; 2], i: usize| {
-            [0, 1].map(|half| usize::from(table[half].0[i / 128][i % 128]))
-        };
+        let at = |table: &[[[u8; 128]; 2]], i: usize| usize::from(table[i / 256][i / 128 % 2][i % 128]);
         let value = |table: &Aligned<[u8; 64]>, index: usize| i32::from(table.0[index % 64]) - 64;
-        for i in 0..256 {
-            for signs in [0x00, 0xff, 0x5a, 0xc3, 0x29] {
-                let signed = |value: i8, j: usize| i32::from(value) * (1 - (signs >> j & 1) as i32 * 2);
-                let [a, b] = entry(&XXS2, i);
+        for (i, signs) in (0..1024).flat_map(|i| [0x00, 0xff, 0x5a, 0xc3, 0x29].map(|signs| (i, signs))) {
+            let signed = |value: i8, j: usize| i32::from(value) * (1 - (signs >> j & 1) as i32 * 2);
+            if let Some(entry) = IQ2_XXS.get(i) {
+                let [a, b] = [0, 1].map(|half| at(&[XXS2[half].0], i));
                 let pairs = [
                     a & 15 | signs << 4 & 0x30,
                     a >> 4 | signs << 2 & 0x30,
@@ -238,12 +476,25 @@ mod tests {
                     b >> 4 | signs >> 2 & 0x30,
                 ];
                 for j in 0..8 {
-                    assert_eq!(value(&TWOS[j % 2], pairs[j / 2]), signed(IQ2_XXS[i][j], j), "{i} {j}");
+                    assert_eq!(value(&TWOS[j % 2], pairs[j / 2]), signed(entry[j], j), "iq2_xxs {i} {j}");
                 }
-                let [a, b] = entry(&XXS3, i);
-                let (a, b) = (a & !0x18 | signs << 3 & 0x18, b & !0x60 | signs << 3 & 0x60);
+            }
+            for (entry, packed) in [(IQ2_XS.get(i), XS2.0.get(i)), (IQ2_S.get(i), S2.0.get(i))] {
+                for (j, &value_there) in entry.into_iter().flatten().enumerate() {
+                    let pair = usize::from(packed.unwrap()[j / 2]) | (signs >> (j / 2 * 2) & 3) << 4;
+                    assert_eq!(value(&TWOS[j % 2], pair), signed(value_there, j), "{i} {j}");
+                }
+            }
+            let threes = [
+                (IQ3_XXS.get(i), [0, 1].map(|p| &XXS3[p].0[..]), &XXS3_VALUES),
+                (IQ3_S.get(i), [0, 1].map(|p| &S3[p].0[..]), &S3_VALUES),
+            ];
+            for (entry, [first, second], values) in threes {
+                let Some(entry) = entry else { continue };
+                let a = at(first, i) & !0x18 | signs << 3 & 0x18;
+                let b = at(second, i) & !0x60 | signs << 3 & 0x60;
                 for (j, index) in [a, a >> 3, b, b >> 3].into_iter().enumerate() {
-                    assert_eq!(value(&THREES[j], index), signed(IQ3_XXS[i][j], j), "{i} {j}");
+                    assert_eq!(value(&values[j], index), signed(entry[j], j), "{i} {j}");
                 }
             }
         }

@@ -13,8 +13,8 @@ use std::ops::Range;
 use ninfer_formats::TensorView;
 
 use crate::arch::x86_64::amx_int8::tiles::Tiles;
-use crate::arch::x86_64::avx512_vnni::turned::{VBMI, VNNI};
 use crate::arch::x86_64::avx512_vbmi::wide::unpack as unpack_tabled;
+use crate::arch::x86_64::avx512_vnni::turned::{VBMI, VNNI};
 use crate::arch::x86_64::avx512_vnni::wide::{load, minima, store, unpack};
 use crate::isa::{avx512_vbmi_entry, avx512_vnni_entry};
 use crate::kernels::Scratch;

@@ -20,6 +20,11 @@ pub(crate) fn kernels(format: FormatId) -> KernelSet {
     }
     match format {
         FormatId::GgufIq2Xxs => of::<Tabled<gguf::Iq2Xxs>>(),
+        FormatId::GgufIq1S => of::<Tabled<gguf::Iq1S>>(),
+        FormatId::GgufIq1M => of::<Tabled<gguf::Iq1M>>(),
+        FormatId::GgufIq2Xs => of::<Tabled<gguf::Iq2Xs>>(),
+        FormatId::GgufIq2S => of::<Tabled<gguf::Iq2S>>(),
+        FormatId::GgufIq3S => of::<Tabled<gguf::Iq3S>>(),
         FormatId::GgufIq3Xxs => of::<Tabled<gguf::Iq3Xxs>>(),
         _ => KernelSet::NONE,
     }

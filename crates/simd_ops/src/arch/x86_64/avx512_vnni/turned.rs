@@ -111,7 +111,8 @@ pub(super) unsafe fn four_times(table: &[u8; 16]) -> __m512i {
 unsafe fn look_up_128(table: &[u8; 128], v: __m512i) -> __m512i {
     // SAFETY: reads the 128 bytes of the table; the caller has the features.
     unsafe {
-        let [low, high] = [table.as_ptr(), table.as_ptr().add(64)].map(|part| _mm512_loadu_si512(part.cast()));
+        let [low, high] =
+            [table.as_ptr(), table.as_ptr().add(64)].map(|part| _mm512_loadu_si512(part.cast()));
         _mm512_permutex2var_epi8(low, v, high)
     }
 }
