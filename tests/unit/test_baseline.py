@@ -36,9 +36,10 @@ _MARKED = {
     "avx_vnni": _AVX2 | {"AVX_VNNI"},
     "avx512": _AVX512,
     "avx512_vnni": _VNNI,
-    "amx_int8": _VNNI | {"AMX_TILE", "AMX_INT8", "AMX_BF16"},
+    "avx512_vbmi": _VBMI,
+    "amx_int8": _VBMI | {"AMX_TILE", "AMX_INT8", "AMX_BF16"},
 }
-_MODULE = re.compile(r"arch6x86_64\d+(avx2|avx_vnni|avx512|avx512_vnni|amx_int8)\d")
+_MODULE = re.compile(r"arch6x86_64\d+(avx2|avx_vnni|avx512|avx512_vnni|avx512_vbmi|amx_int8)\d")
 # Dependencies that detect features themselves, by the start of their functions' names.
 _FOREIGN = {
     "_ZN6memchr4arch6x86_646memchr": {"AVX", "AVX2"},

@@ -10,8 +10,18 @@ use ninfer_simd_ops::{
     Activations, Dispatch, Isa, OpError, Precision, Prepared, Repacked, Width, Workspace, matmul,
 };
 
-/// Tokens with A8 kernels of their own for one column and for up to [`MOST`] columns.
+/// Tokens with A8 kernels of their own for one column and for up to [`MOST`] columns of every format.
 const WITH_A8: &[Isa] = &[Isa::Avx2, Isa::AvxVnni, Isa::Avx512Vnni, Isa::Neon, Isa::NeonDotprod];
+/// Formats for which `avx512_vbmi` has such kernels.
+const TABLED: &[FormatId] = &[
+    FormatId::GgufIq1S,
+    FormatId::GgufIq1M,
+    FormatId::GgufIq2Xxs,
+    FormatId::GgufIq2Xs,
+    FormatId::GgufIq2S,
+    FormatId::GgufIq3Xxs,
+    FormatId::GgufIq3S,
+];
 /// Tokens with A16 kernels of their own for one column and for a few.
 const WITH_A16: &[Isa] = &[Isa::Avx2, Isa::Avx512, Isa::Neon];
 /// Those with A8 kernels that have kernels for repacked weights.
@@ -19,6 +29,11 @@ const REPACKED: &[Isa] = &[Isa::Avx2, Isa::AvxVnni, Isa::Avx512Vnni];
 
 /// Most columns of these kernels.
 const MOST: usize = if cfg!(target_arch = "x86_64") { 16 } else { 8 };
+
+/// The token whose A8 kernels must run for up to [`MOST`] columns.
+fn own(isa: Isa, format: FormatId) -> Option<Isa> {
+    isa.chain().find(|isa| WITH_A8.contains(isa) || (*isa == Isa::Avx512Vbmi && TABLED.contains(&format)))
+}
 
 fn integer_path(format: FormatId) -> bool {
     !matches!(format.scheme(), Scheme::Direct(_) | Scheme::RowScaled(_))
@@ -52,11 +67,19 @@ fn widths_threads_and_slices() {
                                 let ran =
                                     matmul(&view, x, Precision::A8, &mut out[1..end], &on(isa, threads));
                                 let ran = ran.unwrap();
-                                if integer_path(format) && WITH_A8.contains(&isa) {
-                                    assert_eq!(ran.kernel, isa, "{format} T {t}: another token's kernel");
+                                let own = own(isa, format).filter(|_| integer_path(format));
+                                if let Some(own) =
+                                    own.filter(|_| t < 8 || WITH_A8.contains(&isa) || isa == Isa::Avx512Vbmi)
+                                {
+                                    assert_eq!(
+                                        ran.kernel, own,
+                                        "{isa} {format} T {t}: another token's kernel"
+                                    );
                                     let width = match t {
                                         1 => Width::One,
-                                        8 | 12.. if isa == Isa::Avx512Vnni => Width::Many,
+                                        8 | 12.. if isa >= Isa::Avx512Vnni && isa <= Isa::AmxInt8 => {
+                                            Width::Many
+                                        }
                                         _ => Width::Few,
                                     };
                                     assert_eq!(ran.width, Some(width), "{isa} {format} T {t}");
@@ -88,7 +111,11 @@ fn repacked(view: &TensorView<'_>, x: &[f32], isa: Isa, threads: [usize; 3], exp
             let (mut out, x) = (vec![0.0; t * rows], Activations::F32(&x[..t * k]));
             let ran = prepared.matmul(x, Precision::A8, &mut out, &dispatch, &mut workspace).unwrap();
             assert_eq!(ran.width == Some(Width::Prepared), has, "{isa} {format}");
-            assert!(!WITH_A8.contains(&isa) || !has || ran.kernel == isa, "{isa} {format}");
+            let own = match own(isa, format) {
+                Some(Isa::Avx512Vbmi) if format == FormatId::GgufIq1S => Some(Isa::Avx512Vnni),
+                own => own,
+            };
+            assert!(!has || Some(ran.kernel) == own, "{isa} {format}");
             assert!(words(&out) == words(&expected[..t * rows]), "{isa} {format} {rows}x{k} T {t}");
         }
     }

@@ -13,14 +13,26 @@ fn expected_kernel(isa: Isa, format: FormatId, precision: Precision, columns: us
     let direct = matches!(format.scheme(), Scheme::Direct(_) | Scheme::RowScaled(_));
     // Formats with sums of 16 values, whose tiles are worth while for many columns only.
     let least = match format.scheme() {
-        Scheme::Gguf(K::Iq1M) => 48,
+        Scheme::Gguf(K::Iq1M) => 80,
         Scheme::Nvfp4 | Scheme::Gguf(K::Q6K | K::Iq2Xs | K::Iq2S) => 256,
         _ => 0,
     };
+    // Grids that are looked up in registers.
+    let tabled = matches!(
+        format.scheme(),
+        Scheme::Gguf(K::Iq1S | K::Iq1M | K::Iq2Xxs | K::Iq2Xs | K::Iq2S | K::Iq3Xxs | K::Iq3S)
+    );
     match (isa, precision) {
         (Isa::AvxVnni, p) if direct || p == Precision::A16 => Isa::Avx2,
-        (Isa::AmxInt8, Precision::A8) if columns < least => Isa::Avx512Vnni,
-        (Isa::Avx512Vnni | Isa::AmxInt8, p) if direct || p == Precision::A16 => Isa::Avx512,
+        (Isa::Avx512Vnni | Isa::Avx512Vbmi | Isa::AmxInt8, p) if direct || p == Precision::A16 => Isa::Avx512,
+        (Isa::Avx512Vbmi, _) if !tabled => Isa::Avx512Vnni,
+        (Isa::AmxInt8, _) if columns < least => {
+            if tabled {
+                Isa::Avx512Vbmi
+            } else {
+                Isa::Avx512Vnni
+            }
+        }
         (Isa::NeonDotprod | Isa::NeonI8mm, p) if direct || p == Precision::A16 => Isa::Neon,
         _ => isa,
     }

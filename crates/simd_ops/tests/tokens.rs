@@ -4,7 +4,7 @@ use ninfer_simd_ops::isa::{available, best};
 
 /// Names of the tokens of the architecture these tests were built for, `scalar` first.
 const OF_THIS_ARCHITECTURE: &[&str] = if cfg!(target_arch = "x86_64") {
-    &["scalar", "avx2", "avx_vnni", "avx512", "avx512_vnni", "amx_int8"]
+    &["scalar", "avx2", "avx_vnni", "avx512", "avx512_vnni", "avx512_vbmi", "amx_int8"]
 } else if cfg!(target_arch = "aarch64") {
     &["scalar", "neon", "neon_dotprod", "neon_i8mm"]
 } else {

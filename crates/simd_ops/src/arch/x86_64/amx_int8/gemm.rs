@@ -13,10 +13,10 @@ use std::ops::Range;
 use ninfer_formats::TensorView;
 
 use crate::arch::x86_64::amx_int8::tiles::Tiles;
-use crate::arch::x86_64::avx512_vbmi::wide::unpack as unpack_tabled;
-use crate::arch::x86_64::avx512_vnni::turned::{VBMI, VNNI};
-use crate::arch::x86_64::avx512_vnni::wide::{load, minima, store, unpack};
-use crate::isa::{avx512_vbmi_entry, avx512_vnni_entry};
+use crate::arch::x86_64::avx512_vbmi::wide::unpack;
+use crate::arch::x86_64::avx512_vnni::turned::VBMI;
+use crate::arch::x86_64::avx512_vnni::wide::{load, minima, store};
+use crate::isa::avx512_vbmi_entry;
 use crate::kernels::Scratch;
 use crate::lanes::many::{
     Ahead, BLOCKS, Block, COLUMNS_OF_BYTES, Chains, Group, Numbers, Steps, X, factors, many,
@@ -28,46 +28,36 @@ use crate::tile::Tile;
 /// Sums of sixteen columns and sixteen rows.
 type Sums = [Line<[i32; 16]>; 16];
 
-/// The entry on the vectors `$v`, compiled for the features that `$entry` names.
-macro_rules! wide {
-    ($name:ident, $entry:ident, $v:ident, $unpack:ident) => {
-        $entry! {
-            /// See [`crate::kernels::A8Fn`]. Not for formats with sums of half blocks.
-            pub(super) fn $name<S: Codes>(
-                view: &TensorView<'_>, x: &Q8_1, columns: Range<usize>, out: &mut Tile<'_>, scratch: &mut Scratch,
-            ) {
-                // Fewer columns than a group take less time.
-                let width = columns.len().next_multiple_of(4).clamp(8, 16);
-                // SAFETY: this is an entry of the token, which is available only if tiles are.
-                let tiles = unsafe { Tiles::new(8, width as u8) };
-                // Closures of this function are compiled for its features; the bare functions would not be.
-                let steps = Steps {
-                    unpack: |w: &[_], h: &[_], to: &mut [_], codes: &mut [_]| $unpack::<S, true>(w, h, to, codes),
-                    terms: |blocks: &[Block], codes: &[_], x: Group<'_>, ahead: Ahead<'_>, acc: &mut Chains| {
-                        match (factors::<S>() == Factors::None, S::WHOLE_OFFSET == 0) {
-                            (true, true) => terms::<false, true>(&tiles, blocks, codes, x, ahead, acc),
-                            (true, false) => terms::<false, false>(&tiles, blocks, codes, x, ahead, acc),
-                            (false, true) => terms::<true, true>(&tiles, blocks, codes, x, ahead, acc),
-                            (false, false) => terms::<true, false>(&tiles, blocks, codes, x, ahead, acc),
-                        }
-                    },
-                    minima: |blocks: &[Block], x: Group<'_>, min: &mut Chains| match (S::SPLIT, width) {
-                        (true, 8) => minima::<true, 8>(blocks, x, min),
-                        (true, _) => minima::<true, 16>(blocks, x, min),
-                        (false, 8) => minima::<false, 8>(blocks, x, min),
-                        (false, _) => minima::<false, 16>(blocks, x, min),
-                    },
-                };
-                many::<_, S, COLUMNS_OF_BYTES>($v, 8, view, x, columns, out, &mut scratch.lanes.many, &steps);
-            }
-        }
-    };
-}
+avx512_vbmi_entry! {
+    /// See [`crate::kernels::A8Fn`]. Not for formats with sums of half blocks.
+    pub(super) fn wide<S: Codes>(
+        view: &TensorView<'_>, x: &Q8_1, columns: Range<usize>, out: &mut Tile<'_>, scratch: &mut Scratch,
+    ) {
+        // Fewer columns than a group take less time.
+        let width = columns.len().next_multiple_of(4).clamp(8, 16);
+        // SAFETY: this is an entry of the token, which is available only if tiles are.
+        let tiles = unsafe { Tiles::new(8, width as u8) };
+        // Closures of this function are compiled for its features; the bare functions would not be.
+        let steps = Steps {
+            unpack: |w: &[_], h: &[_], to: &mut [_], codes: &mut [_]| unpack::<S, true>(w, h, to, codes),
+            terms: |blocks: &[Block], codes: &[_], x: Group<'_>, ahead: Ahead<'_>, acc: &mut Chains| {
+                match (factors::<S>() == Factors::None, S::WHOLE_OFFSET == 0) {
+                    (true, true) => terms::<false, true>(&tiles, blocks, codes, x, ahead, acc),
+                    (true, false) => terms::<false, false>(&tiles, blocks, codes, x, ahead, acc),
+                    (false, true) => terms::<true, true>(&tiles, blocks, codes, x, ahead, acc),
+                    (false, false) => terms::<true, false>(&tiles, blocks, codes, x, ahead, acc),
+                }
+            },
+            minima: |blocks: &[Block], x: Group<'_>, min: &mut Chains| match (S::SPLIT, width) {
+                (true, 8) => minima::<true, 8>(blocks, x, min),
+                (true, _) => minima::<true, 16>(blocks, x, min),
+                (false, 8) => minima::<false, 8>(blocks, x, min),
+                (false, _) => minima::<false, 16>(blocks, x, min),
+            },
+        };
+        many::<_, S, COLUMNS_OF_BYTES>(VBMI, 8, view, x, columns, out, &mut scratch.lanes.many, &steps);
+    }
 
-wide!(wide, avx512_vnni_entry, VNNI, unpack);
-wide!(wide_tabled, avx512_vbmi_entry, VBMI, unpack_tabled);
-
-avx512_vnni_entry! {
     /// Sums of one block.
     #[inline]
     fn sums<const UNSIGNED: bool>(_: &Tiles, x: &X, codes: &[Line<Words>; 8], out: &mut MaybeUninit<Sums>) {

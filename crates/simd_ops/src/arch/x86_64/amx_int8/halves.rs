@@ -18,9 +18,9 @@ use std::ops::Range;
 use ninfer_formats::TensorView;
 
 use crate::arch::x86_64::amx_int8::tiles::Tiles;
-use crate::arch::x86_64::avx512_vnni::turned::VNNI;
+use crate::arch::x86_64::avx512_vnni::turned::VBMI;
 use crate::arch::x86_64::avx512_vnni::wide::{load, store};
-use crate::isa::avx512_vnni_entry;
+use crate::isa::avx512_vbmi_entry;
 use crate::kernels::Scratch;
 use crate::lanes::many::{
     Ahead, BLOCKS, Block, COLUMNS_OF_PAIRS, Chains, Group, Numbers, Steps, X, many, unpack_chunk,
@@ -64,7 +64,7 @@ const fn lines<S: Codes>() -> usize {
     }
 }
 
-avx512_vnni_entry! {
+avx512_vbmi_entry! {
     /// See [`crate::kernels::A8Fn`].
     pub(super) fn wide<S: Codes>(
         view: &TensorView<'_>, x: &Q8_1, columns: Range<usize>, out: &mut Tile<'_>, scratch: &mut Scratch,
@@ -83,7 +83,7 @@ avx512_vnni_entry! {
             minima: |_: &[_], _: Group<'_>, _: &mut Chains| {},
         };
         const { assert!(!S::MINIMUM) };
-        many::<_, S, COLUMNS_OF_PAIRS>(VNNI, const { lines::<S>() }, view, x, columns, out, &mut scratch.lanes.many, &steps);
+        many::<_, S, COLUMNS_OF_PAIRS>(VBMI, const { lines::<S>() }, view, x, columns, out, &mut scratch.lanes.many, &steps);
     }
 
     /// See [`Steps::unpack`]. Of four codes the first and the third lie before the others.
@@ -91,7 +91,7 @@ avx512_vnni_entry! {
     fn unpack<S: Codes>(
         words: &[Line<Words>], halves: &[HalfLine], to: &mut [Block], codes: &mut [Line<Words>],
     ) {
-        let v = VNNI;
+        let v = VBMI;
         let upper = _mm512_set1_epi32(0xffff_0000_u32 as i32);
         // Numbers of the even and the odd places, whose lower halves are left out or zero, to pairs.
         let pair = |even: __m512, odd: __m512| {

@@ -9,7 +9,7 @@ use ninfer_formats::codec::gguf;
 
 use crate::kernels::{A8Fn, KernelSet, Products};
 use crate::lanes::{Codes, Ggml, Nvfp4, Tabled, lane_formats, many};
-use gemm::{wide, wide_tabled};
+use gemm::wide;
 pub(crate) use tiles::available;
 
 /// The entries of a format. Those with sums of 16 values need tiles of bfloat16 numbers, without which they are left to
@@ -21,14 +21,16 @@ pub(crate) fn kernels(format: FormatId) -> KernelSet {
     let halves: Option<A8Fn> = match format {
         FormatId::Nvfp4 => Some(halves::wide::<Nvfp4>),
         FormatId::GgufQ6K => Some(halves::wide::<Ggml<gguf::Q6K>>),
-        FormatId::GgufIq2Xs => Some(halves::wide::<Ggml<gguf::Iq2Xs>>),
-        FormatId::GgufIq2S => Some(halves::wide::<Ggml<gguf::Iq2S>>),
-        FormatId::GgufIq1M => Some(halves::wide::<Ggml<gguf::Iq1M>>),
+        FormatId::GgufIq2Xs => Some(halves::wide::<Tabled<gguf::Iq2Xs>>),
+        FormatId::GgufIq2S => Some(halves::wide::<Tabled<gguf::Iq2S>>),
+        FormatId::GgufIq1M => Some(halves::wide::<Tabled<gguf::Iq1M>>),
         _ => None,
     };
     let tabled: Option<A8Fn> = match format {
-        FormatId::GgufIq2Xxs => Some(wide_tabled::<Tabled<gguf::Iq2Xxs>>),
-        FormatId::GgufIq3Xxs => Some(wide_tabled::<Tabled<gguf::Iq3Xxs>>),
+        FormatId::GgufIq2Xxs => Some(wide::<Tabled<gguf::Iq2Xxs>>),
+        FormatId::GgufIq3Xxs => Some(wide::<Tabled<gguf::Iq3Xxs>>),
+        FormatId::GgufIq3S => Some(wide::<Tabled<gguf::Iq3S>>),
+        FormatId::GgufIq1S => Some(wide::<Tabled<gguf::Iq1S>>),
         _ => None,
     };
     let many = halves
@@ -42,7 +44,7 @@ pub(crate) fn kernels(format: FormatId) -> KernelSet {
 /// most of all where a code times its factor is two of them.
 pub(crate) fn least(format: FormatId) -> usize {
     match format {
-        FormatId::GgufIq1M => 48,
+        FormatId::GgufIq1M => 80,
         FormatId::Nvfp4 | FormatId::GgufQ6K | FormatId::GgufIq2Xs | FormatId::GgufIq2S => 256,
         _ => 0,
     }

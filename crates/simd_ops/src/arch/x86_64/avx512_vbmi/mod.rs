@@ -20,7 +20,8 @@ pub(crate) fn kernels(format: FormatId) -> KernelSet {
     }
     match format {
         FormatId::GgufIq2Xxs => of::<Tabled<gguf::Iq2Xxs>>(),
-        FormatId::GgufIq1S => of::<Tabled<gguf::Iq1S>>(),
+        // Repacked and with one column it is no faster.
+        FormatId::GgufIq1S => KernelSet { prepared: None, ..of::<Tabled<gguf::Iq1S>>() },
         FormatId::GgufIq1M => of::<Tabled<gguf::Iq1M>>(),
         FormatId::GgufIq2Xs => of::<Tabled<gguf::Iq2Xs>>(),
         FormatId::GgufIq2S => of::<Tabled<gguf::Iq2S>>(),
