@@ -30,6 +30,7 @@ _BASELINE = {
 _AVX2 = {"AVX", "AVX2", "FMA", "F16C"}
 _AVX512 = _AVX2 | {"AVX512F", "AVX512BW", "AVX512DQ", "AVX512VL"}
 _VNNI = _AVX512 | {"AVX512_VNNI"}
+_VBMI = _VNNI | {"AVX512_VBMI"}
 # Module of the kernels -> what its functions may use, as documented for the tokens.
 _MARKED = {
     "avx2": _AVX2,
@@ -126,6 +127,9 @@ def test_baseline_outside_marked_functions() -> None:
             "62f2752850c2",
             {"AVX512VL", "AVX512_VNNI"},
         ),
+        # vpermb zmm0, zmm1, zmm2
+        ("_ZN15ninfer_simd_ops4arch6x86_6411avx512_vbmi4wide6unpackE", "62f275488dc2", set()),
+        ("_ZN15ninfer_simd_ops4arch6x86_6411avx512_vnni4wide6unpackE", "62f275488dc2", {"AVX512_VBMI"}),
         ("plain", "f30fbcc1", set()),  # tzcnt eax, ecx
         ("plain", "f30fb8c1", {"POPCNT"}),  # popcnt eax, ecx
         ("plain", "660f3800c1", {"SSSE3"}),  # pshufb xmm0, xmm1
