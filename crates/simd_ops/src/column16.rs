@@ -165,41 +165,11 @@ pub(crate) fn filled(
     }
 }
 
-/// Makes `entry` and the entries of a token whose modules decode to its `Runs`, given the function and the bytes and values
-/// of a block of each. In scope must be `Acc`, the accumulators of an element, `ROWS`, `zero()`, `Sum` (`Runs` that adds
-/// products with its `x` to its `acc` of a row), `add_tail`, `combine`, and `words`, which makes sixteen numbers of direct words.
-macro_rules! columns {
-    ($entry:ident; $($kind:ident $name:ident: $function:path, $bytes:literal -> $values:literal;)+) => {
-        use ninfer_formats::{BlockKind, DirectKind, FormatId, GroupCode, Nvfp4Scales, Scheme, TensorView};
-        use $crate::arch::fetch;
-        use $crate::column16::{Memory, OFFSET_BY_ONE, Planes, QUOTIENTS_FROM, UNIT, column, last_group, rows, shape};
-        use $crate::kernels::{A16Fn, Columns, Scratch};
-        use $crate::tile::Tile;
-
-        /// The entry of a format.
-        pub(super) fn entry(format: FormatId) -> Option<A16Fn> {
-            Some(match format.scheme() {
-                Scheme::Direct(DirectKind::Bf16) => direct::<2>,
-                Scheme::Direct(DirectKind::Fp32) => direct::<4>,
-                Scheme::Direct(DirectKind::Int32) => return None,
-                Scheme::Grouped(s) => match (s.bits, s.code) {
-                    (2, GroupCode::OffsetByOne) => groups::<OFFSET_BY_ONE, 64, 16, 16>,
-                    (2, GroupCode::TwosComplement) => groups::<2, 128, 32, 32>,
-                    (4, _) => groups::<4, 64, 32, 32>,
-                    (5, _) => groups::<5, 64, 32, 8>,
-                    (6, _) => groups::<6, 64, 32, 16>,
-                    _ => groups::<8, 32, 32, 32>,
-                },
-                Scheme::Nvfp4 => quads,
-                Scheme::RowScaled(_) => rows_of_fp8,
-                Scheme::Gguf(kind) => match kind {
-                    $(BlockKind::$kind => $name,)+
-                },
-            })
-        }
-
+/// The entries of blocks that [`columns`] makes, each a function.
+macro_rules! block_columns {
+    ($entry:ident; $($name:ident: $function:path, $bytes:literal -> $values:literal;)+) => {
         $entry! {
-            $(fn $name(
+            $(pub(super) fn $name(
                 view: &TensorView<'_>,
                 x: &Columns<'_>,
                 columns: std::ops::Range<usize>,
@@ -237,7 +207,47 @@ macro_rules! columns {
                     column(view, (x, t), &mut scratch.column16.x, out, (zero(), usize::MAX), unit, |acc| combine(acc));
                 }
             })+
+        }
+    };
+}
+pub(crate) use block_columns;
 
+/// Makes `entry` and the entries of a token whose modules decode to its `Runs`, given the function and the bytes and values
+/// of a block of each. In scope must be `Acc`, the accumulators of an element, `ROWS`, `zero()`, `Sum` (`Runs` that adds
+/// products with its `x` to its `acc` of a row), `add_tail`, `combine`, and `words`, which makes sixteen numbers of direct words.
+macro_rules! columns {
+    ($entry:ident; $($kind:ident $name:ident: $function:path, $bytes:literal -> $values:literal;)+) => {
+        use ninfer_formats::{BlockKind, DirectKind, FormatId, GroupCode, Nvfp4Scales, Scheme, TensorView};
+        use $crate::arch::fetch;
+        use $crate::column16::{Memory, OFFSET_BY_ONE, Planes, QUOTIENTS_FROM, UNIT, column, last_group, rows, shape};
+        use $crate::kernels::{A16Fn, Columns, Scratch};
+        use $crate::tile::Tile;
+
+        /// The entry of a format.
+        pub(super) fn entry(format: FormatId) -> Option<A16Fn> {
+            Some(match format.scheme() {
+                Scheme::Direct(DirectKind::Bf16) => direct::<2>,
+                Scheme::Direct(DirectKind::Fp32) => direct::<4>,
+                Scheme::Direct(DirectKind::Int32) => return None,
+                Scheme::Grouped(s) => match (s.bits, s.code) {
+                    (2, GroupCode::OffsetByOne) => groups::<OFFSET_BY_ONE, 64, 16, 16>,
+                    (2, GroupCode::TwosComplement) => groups::<2, 128, 32, 32>,
+                    (4, _) => groups::<4, 64, 32, 32>,
+                    (5, _) => groups::<5, 64, 32, 8>,
+                    (6, _) => groups::<6, 64, 32, 16>,
+                    _ => groups::<8, 32, 32, 32>,
+                },
+                Scheme::Nvfp4 => quads,
+                Scheme::RowScaled(_) => rows_of_fp8,
+                Scheme::Gguf(kind) => match kind {
+                    $(BlockKind::$kind => $name,)+
+                },
+            })
+        }
+
+        $crate::column16::block_columns! { $entry; $($name: $function, $bytes -> $values;)+ }
+
+        $entry! {
             fn direct<const BYTES: usize>(
                 view: &TensorView<'_>,
                 x: &Columns<'_>,

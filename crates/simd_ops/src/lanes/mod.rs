@@ -22,7 +22,7 @@ mod k_types;
 pub(crate) mod many;
 mod native;
 mod single;
-mod tables;
+pub(crate) mod tables;
 mod vector;
 
 pub(crate) use along::{Along, Lengthwise, along};

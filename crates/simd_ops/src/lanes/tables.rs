@@ -8,6 +8,10 @@
 //! What comes out has a byte for each entry. Signs are put into its bits beside the numbers of two values, and a table of 64
 //! bytes gives each of the two with its sign and the offset ([`Vector::look_up_64`]). So the words hold the same value of four
 //! entries, and activations are laid out in that order.
+//!
+//! Grids of 512 and more entries of eight values would take too many look-ups. Their entries' numbers, four bytes with two
+//! each, come from memory, four times as many entries at once as if they were whole; then the same, and a word holds every
+//! other value of one entry.
 
 use std::marker::PhantomData;
 
@@ -41,7 +45,7 @@ where
 
 /// A table aligned for vectors.
 #[repr(C, align(64))]
-struct Aligned<T>(T);
+pub(crate) struct Aligned<T>(pub T);
 
 /// The number of a value of the two-bit grids.
 const fn number(value: i8) -> u8 {
@@ -88,7 +92,7 @@ static XXS2: [Aligned<[[u8; 128]; 2]>; 2] = twos(&IQ2_XXS);
 static TWOS: [Aligned<[u8; 64]>; 2] = [signed(&TWO, [0, 1, 0], 4), signed(&TWO, [2, 3, 0], 5)];
 
 /// Values of `iq3_xxs` by their numbers.
-const XXS: [u8; 8] = [4, 12, 20, 28, 36, 44, 52, 62];
+pub(crate) const XXS: [u8; 8] = [4, 12, 20, 28, 36, 44, 52, 62];
 
 /// The numbers of the values of four, three bits each, for two values a byte. The first byte has them from bits 0 and 5 on, the
 /// signs come between; the second from bits 0 and 3, with the last bit at 7, the signs come to 5 and 6.
@@ -130,7 +134,7 @@ const fn threes_of(values: &[u8; 8]) -> [Aligned<[u8; 64]>; 4] {
 static XXS3_VALUES: [Aligned<[u8; 64]>; 4] = threes_of(&XXS);
 
 /// Values of `iq3_s` by their numbers.
-const S: [u8; 8] = [1, 3, 5, 7, 9, 11, 13, 15];
+pub(crate) const S: [u8; 8] = [1, 3, 5, 7, 9, 11, 13, 15];
 static S3: [Aligned<[[[u8; 128]; 2]; 2]>; 2] = threes(&IQ3_S, &S);
 static S3_VALUES: [Aligned<[u8; 64]>; 4] = threes_of(&S);
 
@@ -151,7 +155,7 @@ fn fours<V: Vector>(v: V, [a, b]: [V::I; 2], signs: V::I, values: &[Aligned<[u8;
 const SIGNS: [[i8; 4]; 2] = [[-3, 1, 5, 9], [13, 17, 21, 25]];
 
 /// Seven bits and their parity as the eighth.
-static WITH_PARITY: Aligned<[u8; 128]> = {
+pub(crate) static WITH_PARITY: Aligned<[u8; 128]> = {
     let mut out = [0; 128];
     let mut i = 0;
     while i < 128 {
@@ -366,8 +370,8 @@ impl Codes for Tabled<gguf::Iq3S> {
     }
 }
 
-/// `8 * grid + 8` by one more than the grid's values; with the bit set the code is one less, otherwise one more, both with
-/// the offset of nine.
+/// Codes of the one-bit types, `8 * grid` plus one or, if bit 4 is set, less one, with the offset of nine: by numbers, which are
+/// the grid's values plus one.
 static ONES: [Aligned<[u8; 64]>; 2] = [ones(0), ones(2)];
 
 const fn ones(at: usize) -> Aligned<[u8; 64]> {
@@ -386,7 +390,7 @@ static ONE: Aligned<[[u8; 4]; 2048]> = {
     while i < 8 * 2048 {
         let number = (IQ1_TIMES_8[i / 8][i % 8] + 8) as u8;
         assert!(number.is_multiple_of(8) && number <= 16);
-        out[i / 8][i % 8 / 2] |= number / 8 << (2 * (i % 2));
+        out[i / 8][i % 8 / 2] |= (number / 8) << (2 * (i % 2));
         i += 1;
     }
     Aligned(out)
@@ -496,6 +500,12 @@ mod tests {
                 for (j, index) in [a, a >> 3, b, b >> 3].into_iter().enumerate() {
                     assert_eq!(value(&values[j], index), signed(entry[j], j), "{i} {j}");
                 }
+            }
+        }
+        for (i, entry) in IQ1_TIMES_8.iter().enumerate() {
+            for (j, less) in (0..8).flat_map(|j| [(j, 0), (j, 1)]) {
+                let code = i32::from(ONES[j % 2].0[usize::from(ONE.0[i][j / 2] | less << 4)]) - 9;
+                assert_eq!(code, i32::from(entry[j]) + 1 - 2 * i32::from(less), "iq1 {i} {j}");
             }
         }
         for i in 0..128usize {

@@ -8,15 +8,15 @@ use crate::column16::{columns, filled};
 use crate::isa::avx512_entry;
 
 /// The accumulators of an element.
-type Acc = __m512;
+pub(in crate::arch::x86_64) type Acc = __m512;
 
 /// Rows taken side by side.
-const ROWS: usize = 4;
+pub(in crate::arch::x86_64) const ROWS: usize = 4;
 
 /// Takes the products with a run of activations.
-struct Sum<'a> {
-    x: &'a [f32],
-    acc: [Acc; ROWS],
+pub(in crate::arch::x86_64) struct Sum<'a> {
+    pub x: &'a [f32],
+    pub acc: [Acc; ROWS],
 }
 
 impl Runs for Sum<'_> {
@@ -52,7 +52,7 @@ columns! {
 
 avx512_entry! {
     #[inline]
-    fn zero() -> Acc {
+    pub(in crate::arch::x86_64) fn zero() -> Acc {
         _mm512_setzero_ps()
     }
 
@@ -88,7 +88,7 @@ avx512_entry! {
 
     /// The sum of the accumulators, in the order of [`crate::order`].
     #[inline]
-    fn combine(acc: Acc) -> f32 {
+    pub(in crate::arch::x86_64) fn combine(acc: Acc) -> f32 {
         let a = _mm256_add_ps(_mm512_castps512_ps256(acc), _mm512_extractf32x8_ps::<1>(acc));
         let b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
         let c = _mm_add_ps(b, _mm_movehl_ps(b, b));

@@ -153,7 +153,7 @@ fn four_signs(a: __m256i) -> [u8; 32] {
 /// `d` times `2 * s + 1` times a power of two for sixteen sub-scales of four bits, one a byte.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn sub_scales(d: __m512, s: __m128i, unit: f32) -> [f32; 16] {
+pub(in crate::arch::x86_64) fn sub_scales(d: __m512, s: __m128i, unit: f32) -> [f32; 16] {
     let odd = _mm512_add_epi32(_mm512_cvtepu8_epi32(_mm_add_epi8(s, s)), _mm512_set1_epi32(1));
     let odd = _mm512_mul_ps(_mm512_cvtepi32_ps(odd), _mm512_set1_ps(unit));
     let mut out = [0.0; 16];
@@ -164,7 +164,7 @@ fn sub_scales(d: __m512, s: __m128i, unit: f32) -> [f32; 16] {
 /// The nibbles of eight bytes, the lower one first.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn nibbles(bytes: &[u8; 8]) -> __m128i {
+pub(in crate::arch::x86_64) fn nibbles(bytes: &[u8; 8]) -> __m128i {
     // SAFETY: reads the eight bytes.
     let q = _mm_cvtepu8_epi16(unsafe { _mm_loadl_epi64(bytes.as_ptr().cast()) });
     _mm_and_si128(_mm_or_si128(q, _mm_slli_epi16::<4>(q)), _mm_set1_epi8(15))
@@ -173,14 +173,14 @@ fn nibbles(bytes: &[u8; 8]) -> __m128i {
 /// Every byte of eight twice.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn twice(v: __m128i) -> __m128i {
+pub(in crate::arch::x86_64) fn twice(v: __m128i) -> __m128i {
     _mm_unpacklo_epi8(v, v)
 }
 
 /// The lower bytes of eight words.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn low_bytes(v: __m256i) -> __m128i {
+pub(in crate::arch::x86_64) fn low_bytes(v: __m256i) -> __m128i {
     _mm256_cvtepi32_epi8(v)
 }
 

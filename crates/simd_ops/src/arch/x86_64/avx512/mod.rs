@@ -1,7 +1,7 @@
 //! Kernels of the token `avx512`: AVX-512 F, BW, DQ and VL.
 
 mod activations;
-mod column;
+pub(in crate::arch::x86_64) mod column;
 mod decode;
 pub(crate) mod encode;
 mod fp8_row;
@@ -9,7 +9,7 @@ pub(in crate::arch::x86_64) mod gemm;
 pub(in crate::arch::x86_64) mod gemm_a16;
 mod gemm_a8;
 mod gemm_rows16;
-mod gguf_iq;
+pub(in crate::arch::x86_64) mod gguf_iq;
 mod gguf_k;
 mod gguf_legacy;
 mod grouped;

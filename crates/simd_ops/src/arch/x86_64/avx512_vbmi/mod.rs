@@ -1,12 +1,13 @@
 //! Kernels of the token `avx512_vbmi`: grids looked up in registers, beside `avx512_vnni`.
 
+mod column;
 mod turned;
 pub(super) mod wide;
 
 use ninfer_formats::FormatId;
 use ninfer_formats::codec::gguf;
 
-use crate::kernels::{A8Fn, KernelSet, PreparedFn, Products};
+use crate::kernels::{A8Fn, A16Fn, KernelSet, PreparedFn, Products};
 use crate::lanes::{Codes, Tabled};
 use turned::{few, one, prepared};
 use wide::wide;
@@ -18,7 +19,15 @@ pub(crate) fn kernels(format: FormatId) -> KernelSet {
         let a8 = Products { one: Some(one::<S> as A8Fn), few: Some(few::<S>), many };
         KernelSet { a8, prepared: Some(prepared::<S> as PreparedFn), ..KernelSet::NONE }
     }
-    match format {
+    let a16 = Products {
+        one: match format {
+            FormatId::GgufIq3Xxs => Some(column::iq3_xxs as A16Fn),
+            FormatId::GgufIq3S => Some(column::iq3_s as A16Fn),
+            _ => None,
+        },
+        ..Products::NONE
+    };
+    let set = match format {
         FormatId::GgufIq2Xxs => of::<Tabled<gguf::Iq2Xxs>>(),
         // Repacked and with one column it is no faster.
         FormatId::GgufIq1S => KernelSet { prepared: None, ..of::<Tabled<gguf::Iq1S>>() },
@@ -28,5 +37,6 @@ pub(crate) fn kernels(format: FormatId) -> KernelSet {
         FormatId::GgufIq3S => of::<Tabled<gguf::Iq3S>>(),
         FormatId::GgufIq3Xxs => of::<Tabled<gguf::Iq3Xxs>>(),
         _ => KernelSet::NONE,
-    }
+    };
+    KernelSet { a16, ..set }
 }
