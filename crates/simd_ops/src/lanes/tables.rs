@@ -9,9 +9,8 @@
 //! bytes gives each of the two with its sign and the offset ([`Vector::look_up_64`]). So the words hold the same value of four
 //! entries, and activations are laid out in that order.
 //!
-//! Grids of 512 and more entries of eight values would take too many look-ups. Their entries' numbers, four bytes with two
-//! each, come from memory, four times as many entries at once as if they were whole; then the same, and a word holds every
-//! other value of one entry.
+//! Grids of 512 and more entries of eight values would take too many look-ups. Their entries are four bytes with two numbers
+//! each, of which one gather takes those of all sixteen rows; then the same, and a word holds every other value of one entry.
 
 use std::marker::PhantomData;
 
