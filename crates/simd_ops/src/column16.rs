@@ -212,86 +212,11 @@ macro_rules! block_columns {
 }
 pub(crate) use block_columns;
 
-/// Makes `entry` and the entries of a token whose modules decode to its `Runs`, given the function and the bytes and values
-/// of a block of each. In scope must be `Acc`, the accumulators of an element, `ROWS`, `zero()`, `Sum` (`Runs` that adds
-/// products with its `x` to its `acc` of a row), `add_tail`, `combine`, and `words`, which makes sixteen numbers of direct words.
-macro_rules! columns {
-    ($entry:ident; $($kind:ident $name:ident: $function:path, $bytes:literal -> $values:literal;)+) => {
-        use ninfer_formats::{BlockKind, DirectKind, FormatId, GroupCode, Nvfp4Scales, Scheme, TensorView};
-        use $crate::arch::fetch;
-        use $crate::column16::{Memory, OFFSET_BY_ONE, Planes, QUOTIENTS_FROM, UNIT, column, last_group, rows, shape};
-        use $crate::kernels::{A16Fn, Columns, Scratch};
-        use $crate::tile::Tile;
-
-        /// The entry of a format.
-        pub(super) fn entry(format: FormatId) -> Option<A16Fn> {
-            Some(match format.scheme() {
-                Scheme::Direct(DirectKind::Bf16) => direct::<2>,
-                Scheme::Direct(DirectKind::Fp32) => direct::<4>,
-                Scheme::Direct(DirectKind::Int32) => return None,
-                Scheme::Grouped(s) => match (s.bits, s.code) {
-                    (2, GroupCode::OffsetByOne) => groups::<OFFSET_BY_ONE, 64, 16, 16>,
-                    (2, GroupCode::TwosComplement) => groups::<2, 128, 32, 32>,
-                    (4, _) => groups::<4, 64, 32, 32>,
-                    (5, _) => groups::<5, 64, 32, 8>,
-                    (6, _) => groups::<6, 64, 32, 16>,
-                    _ => groups::<8, 32, 32, 32>,
-                },
-                Scheme::Nvfp4 => quads,
-                Scheme::RowScaled(_) => rows_of_fp8,
-                Scheme::Gguf(kind) => match kind {
-                    $(BlockKind::$kind => $name,)+
-                },
-            })
-        }
-
-        $crate::column16::block_columns! { $entry; $($name: $function, $bytes -> $values;)+ }
-
+/// The entry of grouped formats that [`columns`] makes, by `grouped::group`; in scope must be `scales` and `add_tail`, too.
+macro_rules! group_columns {
+    ($entry:ident) => {
         $entry! {
-            fn direct<const BYTES: usize>(
-                view: &TensorView<'_>,
-                x: &Columns<'_>,
-                columns: std::ops::Range<usize>,
-                out: &mut Tile<'_>,
-                scratch: &mut Scratch,
-            ) {
-                let unit = |rows: &[Planes<'_>; ROWS], u: usize, x: &[f32], acc: [Acc; ROWS]| {
-                    let mut bytes: [&[u8]; ROWS] = [&[]; ROWS];
-                    for (bytes, row) in bytes.iter_mut().zip(rows) {
-                        *bytes = &row.base[BYTES * u * UNIT..][..BYTES * x.len()];
-                    }
-                    let (runs, tail) = x.as_chunks::<16>();
-                    let mut sum = Sum { x: runs.as_flattened(), acc };
-                    for i in 0..runs.len() {
-                        rows!(ROWS, r, {
-                            let bytes = bytes[r];
-                            if i.is_multiple_of(const { 4 / BYTES }) {
-                                let there = bytes.as_ptr().wrapping_add(16 * BYTES * i);
-                                fetch(there.wrapping_add(ROWS * rows[0].base.len()));
-                            }
-                            sum.put(r, i, words::<BYTES>(&bytes[16 * BYTES * i..][..16 * BYTES]));
-                        });
-                    }
-                    let mut acc = sum.acc;
-                    if !tail.is_empty() {
-                        for (bytes, acc) in bytes.iter().zip(&mut acc) {
-                            let rest = bytes[16 * BYTES * runs.len()..].chunks_exact(BYTES).map(|w| {
-                                // The bytes of bfloat16 are the upper ones.
-                                let mut word = [0; 4];
-                                word[4 - BYTES..].copy_from_slice(w);
-                                f32::from_le_bytes(word)
-                            });
-                            *acc = add_tail(rest, tail, *acc);
-                        }
-                    }
-                    acc
-                };
-                for t in columns {
-                    column(view, (x, t), &mut scratch.column16.x, out, (zero(), UNIT), unit, |acc| combine(acc));
-                }
-            }
-
-            fn groups<const KIND: u8, const G: usize, const B: usize, const H: usize>(
+            pub(super) fn groups<const KIND: u8, const G: usize, const B: usize, const H: usize>(
                 view: &TensorView<'_>,
                 x: &Columns<'_>,
                 columns: std::ops::Range<usize>,
@@ -349,6 +274,90 @@ macro_rules! columns {
                             let w_tail = &mut w[..x_tail.len()];
                             last_group(&scheme, base, high, &row.scales[2 * at..], w_tail);
                             *acc = add_tail(w.into_iter(), x_tail, *acc);
+                        }
+                    }
+                    acc
+                };
+                for t in columns {
+                    column(view, (x, t), &mut scratch.column16.x, out, (zero(), UNIT), unit, |acc| combine(acc));
+                }
+            }
+        }
+    };
+}
+pub(crate) use group_columns;
+
+/// Makes `entry` and the entries of a token whose modules decode to its `Runs`, given the function and the bytes and values
+/// of a block of each. In scope must be `Acc`, the accumulators of an element, `ROWS`, `zero()`, `Sum` (`Runs` that adds
+/// products with its `x` to its `acc` of a row), `add_tail`, `combine`, and `words`, which makes sixteen numbers of direct words.
+macro_rules! columns {
+    ($entry:ident; $($kind:ident $name:ident: $function:path, $bytes:literal -> $values:literal;)+) => {
+        use ninfer_formats::{BlockKind, DirectKind, FormatId, GroupCode, Nvfp4Scales, Scheme, TensorView};
+        use $crate::arch::fetch;
+        use $crate::column16::{Memory, OFFSET_BY_ONE, Planes, QUOTIENTS_FROM, UNIT, column, last_group, rows, shape};
+        use $crate::kernels::{A16Fn, Columns, Scratch};
+        use $crate::tile::Tile;
+
+        /// The entry of a format.
+        pub(super) fn entry(format: FormatId) -> Option<A16Fn> {
+            Some(match format.scheme() {
+                Scheme::Direct(DirectKind::Bf16) => direct::<2>,
+                Scheme::Direct(DirectKind::Fp32) => direct::<4>,
+                Scheme::Direct(DirectKind::Int32) => return None,
+                Scheme::Grouped(s) => match (s.bits, s.code) {
+                    (2, GroupCode::OffsetByOne) => groups::<OFFSET_BY_ONE, 64, 16, 16>,
+                    (2, GroupCode::TwosComplement) => groups::<2, 128, 32, 32>,
+                    (4, _) => groups::<4, 64, 32, 32>,
+                    (5, _) => groups::<5, 64, 32, 8>,
+                    (6, _) => groups::<6, 64, 32, 16>,
+                    _ => groups::<8, 32, 32, 32>,
+                },
+                Scheme::Nvfp4 => quads,
+                Scheme::RowScaled(_) => rows_of_fp8,
+                Scheme::Gguf(kind) => match kind {
+                    $(BlockKind::$kind => $name,)+
+                },
+            })
+        }
+
+        $crate::column16::block_columns! { $entry; $($name: $function, $bytes -> $values;)+ }
+        $crate::column16::group_columns! { $entry }
+
+        $entry! {
+            fn direct<const BYTES: usize>(
+                view: &TensorView<'_>,
+                x: &Columns<'_>,
+                columns: std::ops::Range<usize>,
+                out: &mut Tile<'_>,
+                scratch: &mut Scratch,
+            ) {
+                let unit = |rows: &[Planes<'_>; ROWS], u: usize, x: &[f32], acc: [Acc; ROWS]| {
+                    let mut bytes: [&[u8]; ROWS] = [&[]; ROWS];
+                    for (bytes, row) in bytes.iter_mut().zip(rows) {
+                        *bytes = &row.base[BYTES * u * UNIT..][..BYTES * x.len()];
+                    }
+                    let (runs, tail) = x.as_chunks::<16>();
+                    let mut sum = Sum { x: runs.as_flattened(), acc };
+                    for i in 0..runs.len() {
+                        rows!(ROWS, r, {
+                            let bytes = bytes[r];
+                            if i.is_multiple_of(const { 4 / BYTES }) {
+                                let there = bytes.as_ptr().wrapping_add(16 * BYTES * i);
+                                fetch(there.wrapping_add(ROWS * rows[0].base.len()));
+                            }
+                            sum.put(r, i, words::<BYTES>(&bytes[16 * BYTES * i..][..16 * BYTES]));
+                        });
+                    }
+                    let mut acc = sum.acc;
+                    if !tail.is_empty() {
+                        for (bytes, acc) in bytes.iter().zip(&mut acc) {
+                            let rest = bytes[16 * BYTES * runs.len()..].chunks_exact(BYTES).map(|w| {
+                                // The bytes of bfloat16 are the upper ones.
+                                let mut word = [0; 4];
+                                word[4 - BYTES..].copy_from_slice(w);
+                                f32::from_le_bytes(word)
+                            });
+                            *acc = add_tail(rest, tail, *acc);
                         }
                     }
                     acc

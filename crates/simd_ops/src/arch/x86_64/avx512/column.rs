@@ -68,7 +68,7 @@ avx512_entry! {
 
     /// Up to eight binary16 scales of neighbouring groups, as many as there are.
     #[inline]
-    fn scales(words: &[u8], out: &mut [f32; 8]) {
+    pub(in crate::arch::x86_64) fn scales(words: &[u8], out: &mut [f32; 8]) {
         let Some(words) = words.first_chunk() else {
             for (out, word) in out.iter_mut().zip(words.as_chunks::<2>().0) {
                 *out = _mm512_cvtss_f32(halves(u16::from_le_bytes(*word)));
@@ -80,7 +80,7 @@ avx512_entry! {
     }
 
     /// Adds the products with the values `x`, which may be no whole vectors.
-    fn add_tail(weights: impl Iterator<Item = f32>, x: &[f32], acc: Acc) -> Acc {
+    pub(in crate::arch::x86_64) fn add_tail(weights: impl Iterator<Item = f32>, x: &[f32], acc: Acc) -> Acc {
         let mut acc = acc;
         filled(weights, x, |w, x| acc = _mm512_fmadd_ps(load_f32(w), load_f32(x), acc));
         acc

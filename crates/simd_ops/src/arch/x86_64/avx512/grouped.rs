@@ -11,7 +11,7 @@ grouped_rows!(avx512_entry);
 
 static OFFSET_2: [f32; 16] = four([-1, 0, 1, 2]);
 static SIGNED_2: [f32; 16] = four([0, 1, -2, -1]);
-static SIGNED_5: [[f32; 16]; 2] = [codes_from(0), codes_from(-16)];
+pub(in crate::arch::x86_64) static SIGNED_5: [[f32; 16]; 2] = [codes_from(0), codes_from(-16)];
 static SIGNED_4: [f32; 16] = as_f32([0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1]);
 /// Shifts that bring nibble `l` of a pair of words, eight lanes each, to the bottom of lane `l`.
 static NIBBLES: [i32; 16] = {

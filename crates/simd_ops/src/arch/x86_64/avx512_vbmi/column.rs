@@ -1,4 +1,4 @@
-//! A16 products with one column: three-bit grids looked up in registers.
+//! A16 products with one column: three-bit grids looked up in registers, and groups with two planes.
 //!
 //! The 64 indices of a block are the bytes of one vector. As in [`crate::lanes`] a look-up gives the numbers of two values of
 //! every entry, here as the nibbles of a byte, with a bit for the sign. So a block becomes 128 bytes of nibbles in order, and
@@ -6,15 +6,16 @@
 
 use std::arch::x86_64::*;
 
-use ninfer_formats::TensorView;
 use ninfer_formats::codec::gguf::fields;
 use ninfer_formats::tables::{IQ3_S, IQ3_XXS};
+use ninfer_formats::{Scheme, TensorView};
 
+use super::grouped;
 use crate::arch::fetch;
-use crate::arch::x86_64::avx512::column::{Acc, ROWS, Sum, combine, zero};
+use crate::arch::x86_64::avx512::column::{Acc, ROWS, Sum, add_tail, combine, scales, zero};
 use crate::arch::x86_64::avx512::gguf_iq::{low_bytes, nibbles, sub_scales, twice};
 use crate::arch::x86_64::avx512::prims::*;
-use crate::column16::{Planes, block_columns, column, rows};
+use crate::column16::{Planes, UNIT, block_columns, column, group_columns, last_group, rows, shape};
 use crate::isa::avx512_vbmi_entry;
 use crate::kernels::{Columns, Scratch};
 use crate::lanes::tables::{S, WITH_PARITY, XXS};
@@ -25,6 +26,8 @@ block_columns! {
     iq3_xxs: block_iq3_xxs, 98 -> 256;
     iq3_s: block_iq3_s, 110 -> 256;
 }
+
+group_columns! { avx512_vbmi_entry }
 
 /// The numbers of the first two and of the last two values of every entry, in the lower three bits of nibbles.
 const fn numbers_of<const N: usize>(grid: &[[i8; 4]; N], values: &[u8; 8]) -> [[u8; N]; 2] {

@@ -1,6 +1,7 @@
 //! Kernels of the token `avx512_vbmi`: grids looked up in registers, beside `avx512_vnni`.
 
 mod column;
+mod grouped;
 mod turned;
 pub(super) mod wide;
 
@@ -23,6 +24,8 @@ pub(crate) fn kernels(format: FormatId) -> KernelSet {
         one: match format {
             FormatId::GgufIq3Xxs => Some(column::iq3_xxs as A16Fn),
             FormatId::GgufIq3S => Some(column::iq3_s as A16Fn),
+            FormatId::Q5G64Fp16 => Some(column::groups::<5, 64, 32, 8>),
+            FormatId::Q6G64Fp16 => Some(column::groups::<6, 64, 32, 16>),
             _ => None,
         },
         ..Products::NONE
